@@ -1,0 +1,52 @@
+# Every target sets itself up: the first one creates .venv, later ones find the stamp.
+#
+#   make demo    compile, check against autograd, train sum against delta, draw the picture
+#   make test    what CI runs
+#   make bench   the tables of the documentation, measured again
+#   make docs    the outputs that the documentation shows, made again
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.DELETE_ON_ERROR:
+.PHONY: install demo test lint types unit bench generated docs clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+# One torch thread per worker; a test that is about threads sets its own number.
+unit: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not gpu"
+
+demo: $(STAMP)
+	$(BIN)/python -m fwgen.models.demo
+
+bench: $(STAMP)
+	$(BIN)/python -m fwgen.bench
+
+# The committed packages, compiled again after a change of the compiler or its templates.
+generated: $(STAMP)
+	for rule in deltanet sum recurrent_delta; do $(BIN)/fwgen compile $$rule -o generated || exit 1; done
+
+# Runs the commands that README and docs show and puts their output in place.
+docs: generated
+	$(BIN)/python docs/dumps.py
+
+clean:
+	rm -rf build dist *.egg-info runs

@@ -1,0 +1,42 @@
+"""Fresh names, and a key under which equal statements are equal whatever their variables' names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fwgen.ir.nodes import Apply, Index, Scalar, Statement, Var
+from fwgen.ir.walk import rewrite, substitute, substitute_index
+
+
+class Names:
+    """The names of arrays that are taken; `fresh` takes one more."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+
+    def fresh(self, base: str) -> str:
+        """`base`, or the first of `base2`, `base3`, ... that is free."""
+        name, n = base, 1
+        while name in self.taken:
+            n += 1
+            name = f"{base}{n}"
+        self.taken.add(name)
+        return name
+
+
+def statement_key(statement: Statement) -> str:
+    """Equal for statements that compute the same array, whatever their variables are called.
+
+    Sums and products are equal in any order of their arguments.
+    """
+    own = (*statement.free, *statement.over)
+    names = {var: Index.of(Var(f"_{n}", var.dim)) for n, var in enumerate(own)}
+    index = tuple(substitute_index(i, names) for i in statement.index)
+    body = rewrite(substitute(statement.body, names), _sorted_arguments)
+    return repr((index, len(statement.over), statement.reduce, body))
+
+
+def _sorted_arguments(node: Scalar) -> Scalar:
+    if isinstance(node, Apply) and node.op in ("add", "mul"):
+        return Apply(node.op, tuple(sorted(node.args, key=repr)))
+    return node

@@ -1,0 +1,154 @@
+"""Reads of an updated state rewritten as reads of the old one.
+
+With `W' = D W + sum_g y_g (x) c_g`, a read is `W' q = D W q + sum_g y_g (c_g . q)`. Every read of
+an affine stage then happens before its write, all reads of a token share one pass over the state,
+and the token's own write takes part as a product of vectors, which keeps it out of the two sums
+whose difference is the gradient of a decay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fwgen.algebra.terms import Term, product, terms, total
+from fwgen.ir.nodes import Array, Index, Load, Scalar, Statement, Step, Var
+from fwgen.ir.walk import loads, substitute, variables
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An affine update: `decay` factors times the old state, plus writes without it."""
+
+    old: str
+    axes: tuple[Var, ...]
+    decay: tuple[Scalar, ...]
+    writes: tuple[Term, ...]
+
+
+def affine_update(step: Step, state: str) -> Update | None:
+    """The update of a state as decay and writes, if its one statement has that form."""
+    names = {s.name: s for s in step.states}
+    found = [s for s in step.statements if s.target == names[state].new]
+    if len(found) != 1 or found[0].over or found[0].accumulate:
+        return None
+    axes = tuple(index.variable for index in found[0].index)
+    if any(var is None for var in axes):
+        return None
+    old = names[state].old
+    decay: tuple[Scalar, ...] | None = None
+    writes: list[Term] = []
+    for term in terms(found[0].body):
+        own = [f for f in term.factors if isinstance(f, Load) and f.array == old]
+        touched = sum(load.array == old for f in term.factors for load in loads(f))
+        if not touched:
+            if any(len(variables(f)) > 1 for f in term.factors):
+                return None
+            writes.append(term)
+            continue
+        simple = all(len(variables(f)) < 2 for f in term.factors if f not in own)
+        plain = simple and len(own) == 1 and touched == 1 and own[0].index == found[0].index
+        if not plain or decay is not None or term.negative:
+            return None
+        decay = tuple(f for f in term.factors if f is not own[0])
+    return (
+        Update(old, tuple(v for v in axes if v is not None), decay or (), tuple(writes))
+        if (decay is not None)
+        else None
+    )
+
+
+def read_old_states(step: Step) -> Step:
+    """Rewrite `sum_j W_new[i, j] q[j]` of affine states by reads of the old state.
+
+    Input: a step in normal form. Output: an equivalent step. Invariant: the states' update
+    statements are unchanged; reads that are not sums over one product with the new state stay.
+    """
+    arrays = list(step.arrays)
+    statements: list[Statement] = []
+    updates = {s.new: affine_update(step, s.name) for s in step.states}
+    for statement in step.statements:
+        read = _single_read(statement, updates)
+        if read is None:
+            statements.append(statement)
+        else:
+            _expand(statement, read, arrays, statements, {a.name for a in arrays})
+    return replace(step, arrays=tuple(arrays), statements=tuple(statements))
+
+
+def _single_read(
+    statement: Statement, updates: dict[str, Update | None]
+) -> tuple[Update, Load, tuple[Scalar, ...]] | None:
+    """(update, access of the new state, other factors) of a read that can be rewritten."""
+    if statement.reduce != "sum" or statement.accumulate:
+        return None
+    parts = terms(statement.body)
+    if len(parts) != 1 or parts[0].negative:
+        return None
+    states = [load for load in loads(statement.body) if load.array in updates]
+    own = [f for f in parts[0].factors if isinstance(f, Load) and f.array in updates]
+    if len(states) != 1 or len(own) != 1:
+        return None
+    update = updates[own[0].array]
+    others = [f for f in parts[0].factors if f is not own[0]]
+    plain = all(index.variable is not None for index in own[0].index)
+    if update is None or not plain or any(len(variables(f)) > 1 for f in others):
+        return None
+    return update, own[0], tuple(others)
+
+
+def _expand(
+    statement: Statement,
+    read: tuple[Update, Load, tuple[Scalar, ...]],
+    arrays: list[Array],
+    statements: list[Statement],
+    taken: set[str],
+) -> None:
+    """Append the statements of the rewritten read.
+
+    o = sum_j W'[i,j] q[j] becomes x[j] = D q[j]; r[i] = sum_j W[i,j] x[j]; s_g = sum_j c_g[j] q[j];
+    o[i] = D r[i] + sum_g y_g[i] s_g, where a decay factor goes to the side that it belongs to.
+    """
+    update, access, query = read
+    here = {axis: index for axis, index in zip(update.axes, access.index, strict=True)}
+    over = set(statement.over)
+
+    def fresh(stem: str, free: tuple[Var, ...], body: Scalar, sums: tuple[Var, ...]) -> Load:
+        name = stem
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        arrays.append(Array(name, tuple(var.dim for var in free), "local"))
+        index = tuple(Index.of(var) for var in free)
+        reduce = "sum" if sums else None
+        statements.append(Statement(name, index, body, sums, reduce, False, statement.line))  # type: ignore[arg-type]
+        return Load(name, index)
+
+    def inner(factors: tuple[Scalar, ...]) -> tuple[list[Scalar], list[Scalar]]:
+        """Factors that depend on a summed variable, and the others."""
+        inside = [f for f in factors if over.intersection(variables(f))]
+        return inside, [f for f in factors if f not in inside]
+
+    decay = tuple(substitute(factor, here) for factor in update.decay)
+    inside, outside = inner((*query, *decay))
+    # A decay of the whole state goes to the query: its gradient then needs no result of the read.
+    shared = [f for f in decay if not variables(f)]
+    inside += shared
+    outside = [f for f in outside if f not in shared]
+    summed = tuple(var for var in statement.over)
+    vector: Scalar = product(inside)
+    if len(inside) > 1:
+        free = tuple(var for var in summed if var in variables(vector))
+        vector = fresh(f"x_{statement.target}", free, vector, ())
+    state = Load(update.old, access.index)
+    kept = tuple(v for v in dict.fromkeys((*statement.free,)) if v in variables(state))
+    raw = fresh(f"r_{statement.target}", kept, product([state, vector]), summed)
+    parts = [Term(False, (*outside, raw))]
+    for write in update.writes:
+        factors = tuple(substitute(factor, here) for factor in write.factors)
+        inside, outside = inner((*query, *factors))
+        if inside:
+            value = product(inside)
+            free = tuple(v for v in statement.free if v in variables(value))
+            outside.append(fresh(f"s_{statement.target}", free, value, summed))
+        parts.append(Term(write.negative, tuple(outside)))
+    statements.append(replace(statement, body=total(parts), over=(), reduce=None))

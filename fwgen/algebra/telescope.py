@@ -1,0 +1,196 @@
+"""Gradients of log-decays by a telescoping sum.
+
+With `W_t = d_t W_{t-1} + sum_g y_g (x) c_g` and reads `W_{t-1} x_r` only, let G be the adjoint of
+W_t. The gradient of log d is `L_t = sum_i d_t G_t W_{t-1}`, and summing `G_t W_t` in two ways gives
+
+    L_t = M_{t+1} - sum_g c_g c~_g,    M_t = L_t + sum_r x_r x~_r,
+
+where `c~_g` is the part of the gradient of c_g that comes from the state's update, `x~_r` that of
+x_r from its read, and M after the last token is `sum_i G W`. No product of a state with an adjoint
+state is left, at no loss for strong decays: a token's own write occurs in neither sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fwgen.algebra.normal import Decay
+from fwgen.algebra.old_reads import Update, affine_update
+from fwgen.algebra.terms import Term, terms, total
+from fwgen.ir.nodes import Apply, Array, Backward, Index, Load, Scalar, Statement, Step, Var
+from fwgen.ir.walk import loads, reads
+from fwgen.schedule.plan import Carry, Telescoped
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """A vector of the step and the array that holds its gradient through the state alone."""
+
+    vector: str
+    gradient: str
+    read: bool
+
+
+def telescope(backward: Backward, decays: Sequence[Decay]) -> tuple[Backward, Telescoped]:
+    """Replace products of a state and its adjoint by telescoping sums, where the form allows it.
+
+    Input: the backward of a step in normal form with reads of old states only. Output: the
+    backward without those products, and what runs after it. Where a decay has no log form, or the
+    statements do not have the form above, they stay as they are.
+    """
+    made = Telescoped()
+    for decay in decays:
+        if decay.differentiable and decay.log_array is not None and decay.axis != "value":
+            backward, made = _one(backward, decay, made)
+    return backward, made
+
+
+def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, Telescoped]:
+    step = backward.forward
+    state = next(s for s in step.states if s.name == decay.state)
+    update = affine_update(step, state.name)
+    seed = dict(backward.seeds)[state.new]
+    old = dict(backward.results)[state.old]
+    both = [s for s in backward.statements if {seed, state.old} <= set(reads(s))]
+    logarithm = _logarithm(step, decay.array)
+    regular = (
+        update is not None
+        and logarithm is not None
+        and len(both) == 1
+        and both[0].target == _adjoint_of(backward, decay.array)
+        and not any(s.target == seed for s in backward.statements)
+    )
+    if not regular or update is None or logarithm is None:
+        return backward, made
+    cores: dict[int, _Core] = {}
+    for number, statement in enumerate(backward.statements):
+        through = {seed, state.old}.intersection(reads(statement))
+        if through and statement is not both[0] and statement.target != old:
+            vector = _key_vector(backward, statement, through.pop(), len(update.axes))
+            if vector is not None:
+                read = seed not in reads(statement)
+                part = "read" if read else "written"
+                name = f"{statement.target}_{part}_{state.name}"
+                cores[number] = _Core(vector, name, read)
+    if not _complete(step, state.old, update, list(cores.values())):
+        return backward, made
+    after = _with_cores(backward, cores, both[0])
+    parts = tuple(dict.fromkeys(cores.values()))
+    gradient = _adjoint_of(backward, logarithm)
+    return after, _sums(after, decay, gradient, (seed, state.old), update, parts, made)
+
+
+def _logarithm(step: Step, decay: str) -> str | None:
+    """The array e where the decay is exp(e)."""
+    found = [s for s in step.statements if s.target == decay]
+    match [s.body for s in found]:
+        case [Apply("exp", (Load(name, index),))] if index == found[0].index:
+            return name
+    return None
+
+
+def _adjoint_of(backward: Backward, name: str) -> str:
+    """The array that collects the gradient of `name`."""
+    return next((a.name for a in backward.arrays if a.of == name), "")
+
+
+def _key_vector(backward: Backward, statement: Statement, through: str, rank: int) -> str | None:
+    """The vector along the last axis of the state whose gradient the statement adds to."""
+    arrays = {a.name: a for a in (*backward.forward.arrays, *backward.arrays)}
+    target = arrays[statement.target]
+    if len(statement.index) != 1 or target.of not in arrays:
+        return None
+    access = next(x for x in loads(statement.body) if x.array == through)
+    return target.of if access.index[rank - 1] == statement.index[0] else None
+
+
+def _complete(step: Step, old: str, update: Update, cores: Sequence[_Core]) -> bool:
+    """Whether every write and every read of the state is a product with exactly one core."""
+    readers = [s for s in step.statements if old in reads(s) and s.target != _new(step, old)]
+    for reader in readers:
+        parts = terms(reader.body)
+        own = [f for f in parts[0].factors if isinstance(f, Load) and f.array == old]
+        if len(parts) != 1 or len(own) != 1:
+            return False
+    reading = [core for core in cores if core.read]
+    return len(reading) == len(readers) and len(cores) - len(reading) == len(update.writes)
+
+
+def _new(step: Step, old: str) -> str:
+    return next(s.new for s in step.states if s.old == old)
+
+
+def _with_cores(backward: Backward, cores: dict[int, _Core], dropped: Statement) -> Backward:
+    """Send the state's part of each gradient to an array of its own, and add that in turn."""
+    arrays = {a.name: a for a in backward.arrays}
+    last = {core.gradient: number for number, core in cores.items()}
+    statements: list[Statement] = []
+    for number, statement in enumerate(backward.statements):
+        core = cores.get(number)
+        if statement is dropped:
+            continue
+        if core is None:
+            statements.append(statement)
+            continue
+        shape = arrays[statement.target]
+        arrays[core.gradient] = Array(core.gradient, shape.dims, "local", of=core.vector)
+        statements.append(replace(statement, target=core.gradient))
+        if number == last[core.gradient]:
+            index = (Index.of(Var("j", shape.dims[0])),)
+            share = Load(core.gradient, index)
+            statements.append(Statement(statement.target, index, share, accumulate=True))
+    return replace(backward, arrays=tuple(arrays.values()), statements=tuple(statements))
+
+
+def _sums(
+    backward: Backward,
+    decay: Decay,
+    gradient: str,
+    ends: tuple[str, str],
+    update: Update,
+    cores: Sequence[_Core],
+    made: Telescoped,
+) -> Telescoped:
+    """L and M of one state as statements, their carry, and M after the last token."""
+    seed, old = ends
+    key = Var("j", update.axes[-1].dim)
+    along = bool(backward.forward.array(decay.array).dims)
+    free = (key,) if along else ()
+    index = tuple(Index.of(var) for var in free)
+    name = {n: f"{n}_{decay.state}" for n in ("m", "m_next", "m_end", "l", "wrote", "reads")}
+    arrays = [Array(n, tuple(v.dim for v in free), "local") for n in name.values()]
+    last = Array(f"last_{seed}", backward.forward.array(old).dims, "seed", of=decay.state)
+    statements = []
+
+    def add(target: str, parts: list[Term], sums: tuple[Var, ...] = ()) -> None:
+        reduce = "sum" if sums else None
+        body = total(parts)
+        statements.append(Statement(target, index, body, sums, reduce))  # type: ignore[arg-type]
+
+    def sum_of(cores_: Sequence[_Core]) -> list[Term]:
+        at = (Index.of(key),)
+        return [Term(False, (Load(c.vector, at), Load(c.gradient, at))) for c in cores_]
+
+    def term(which: str, negative: bool = False) -> Term:
+        return Term(negative, (Load(name[which], index),))
+
+    over = () if along else (key,)
+    add(name["wrote"], sum_of([c for c in cores if not c.read]), over)
+    add(name["reads"], sum_of([c for c in cores if c.read]), over)
+    add(name["l"], [term("m_next"), term("wrote", True)])
+    add(name["m"], [term("l"), term("reads")])
+    statements.append(Statement(gradient, index, Load(name["l"], index), accumulate=True))
+    axes = tuple(Index.of(v) for v in update.axes)
+    product_: tuple[Scalar, ...] = (Load(last.name, axes), Load(old, axes))
+    summed = update.axes[:-1] if along else update.axes
+    end_index = (Index.of(update.axes[-1]),) if along else ()
+    finale = Statement(
+        name["m_end"], end_index, total([Term(False, product_)]), summed, "sum" if summed else None
+    )
+    return Telescoped(
+        (*made.arrays, *arrays, last),
+        (*made.carries, Carry(name["m_next"], name["m"], f"finale {name['m_end']}")),
+        (*made.statements, *statements),
+        (*made.finale, finale),
+    )

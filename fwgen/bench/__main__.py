@@ -1,0 +1,58 @@
+"""`python -m fwgen.bench`: measure the table of the documentation again (minutes)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+
+import torch
+
+from fwgen.bench.machine import peak_flops
+from fwgen.bench.table import GOALS, measure, show
+from fwgen.bench.timing import BUSY, Quiet
+
+
+def main() -> int:
+    """Print the table; exit 1 when a required ratio was missed on a quiet machine."""
+    parser = argparse.ArgumentParser(prog="python -m fwgen.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default: 7)")
+    parser.add_argument("--rules", help="only these rules, separated by commas")
+    parser.add_argument("--tokens", type=int, help="only this length")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out (minutes)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    options = parser.parse_args()
+    goals = [
+        goal
+        for goal in GOALS
+        if (options.rules is None or goal.rule in options.rules.split(","))
+        and (options.tokens is None or goal.tokens == options.tokens)
+    ]
+    peak, how = peak_flops()
+    print(
+        f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}, "
+        f"peak {peak / 1e9:.0f} GFLOP/s ({how})",
+        file=sys.stderr,
+    )
+    with Quiet() as quiet:
+        say = lambda text: print(text, file=sys.stderr)  # noqa: E731 - a one-line sink
+        results = list(measure(goals, options.rounds, not options.eager, say))
+    busy = quiet.others > BUSY
+    if options.json:
+        rows = [{**asdict(r.goal), "ms": 1e3 * r.mine.median, "peer": r.peer, "ratio": r.ratio,
+                 "met": r.met} for r in results]  # fmt: skip
+        print(json.dumps({"rows": rows, "peak_gflops": peak / 1e9, "others": quiet.others}))
+    else:
+        show(results)
+    if busy:
+        print(
+            f"others used {quiet.others:.2f} processors meanwhile: the ratios are no verdict",
+            file=sys.stderr,
+        )
+    return 0 if busy or all(r.met for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

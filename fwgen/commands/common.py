@@ -1,0 +1,126 @@
+"""What the subcommands share: finding a rule, its options, and printing results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fwgen.language import Rule, load_rule
+
+Handler = Callable[[argparse.Namespace], int]
+
+
+class UsageError(Exception):
+    """Wrong usage that argparse cannot see, such as a folder that cannot be written."""
+
+
+def command(
+    subparsers: Any, name: str, run: Handler, summary: str, manual: str
+) -> argparse.ArgumentParser:
+    """Add a subcommand whose `--help` is `summary` and `manual` as written."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=f"{summary}\n\n{manual.strip()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_rule_arguments(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+    """RULE and the options that change its constants and feature maps."""
+    parser.add_argument(
+        "rules" if many else "rule",
+        metavar="RULE",
+        nargs="+" if many else None,
+        help="path of a rule file, or the name of a shipped rule (see `fwgen list`)",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=NUMBER",
+        action="append",
+        default=[],
+        type=_assignment,
+        help="override a constant of the rule; may be repeated",
+    )
+    parser.add_argument(
+        "--map",
+        metavar="NAME=EXPR",
+        action="append",
+        default=[],
+        type=_map,
+        help="replace the body of a feature map, e.g. phi='elu(x) + 1'; may be repeated",
+    )
+
+
+def _assignment(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not equals or not name.strip() or number != number:
+        raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, got {text!r}")
+    return name.strip(), int(value) if value.strip().lstrip("+-").isdigit() else number
+
+
+def _map(text: str) -> tuple[str, str]:
+    name, equals, body = text.partition("=")
+    if not equals or not name.strip() or not body.strip():
+        raise argparse.ArgumentTypeError(f"expected NAME=EXPR, got {text!r}")
+    return name.strip(), body.strip()
+
+
+def choices(*allowed: str) -> Callable[[str], tuple[str, ...]]:
+    """An argparse type: a comma-separated list of these words, each once, in the order given."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+        for word in words:
+            if word not in allowed:
+                known = ", ".join(allowed)
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {known}")
+        return words
+
+    return parse
+
+
+def count(text: str) -> int:
+    """An argparse type: a positive integer."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return value
+
+
+def open_rule(
+    source: str, constants: Mapping[str, float] | None = None, maps: Mapping[str, str] | None = None
+) -> Rule:
+    """Load a rule by path or name and print its warnings; raises RuleError, or RuleNotFound."""
+    rule = load_rule(source, constants=constants or {}, maps=maps or {})
+    for warning in rule.warnings:
+        print(warning, file=sys.stderr)
+    return rule
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+def print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Rows of equal length in aligned columns; the first is the heading."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if n in right else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())

@@ -1,0 +1,109 @@
+"""`fwgen doctor`: what this machine has for each backend, what it lacks, and how to get it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import fwgen
+from fwgen.commands.common import command, print_table
+
+PACKAGES = {
+    "torch": "needed to run anything: pip install torch",
+    "triton": "kernels on GPUs: pip install triton (Linux only)",
+    "sympy": "needed to compile rules: pip install sympy",
+    "hypothesis": "needed by `fwgen check`: pip install hypothesis",
+    "matplotlib": "needed by `fwgen plot`: pip install matplotlib",
+}
+Row = tuple[str, str, str]
+
+
+def add(subparsers: Any) -> None:
+    """Add the command."""
+    command(
+        subparsers,
+        "doctor",
+        run,
+        "show what this machine has and lacks",
+        "Lists Python packages, the C++ compiler, processors, GPUs and the folder of built\n"
+        "libraries, with a remedy beside everything that is missing. Always exits 0.\n"
+        "\nexample:\n  fwgen doctor",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table."""
+    rows: list[Row] = [("what", "found", "remedy")]
+    rows.append(("fwgen", fwgen.__version__, ""))
+    rows.append(("python", platform.python_version(), ""))
+    rows += [_package(name, remedy) for name, remedy in PACKAGES.items()]
+    rows += [_compiler(), _processors(), _gpu(), _cache()]
+    print_table(rows)
+    return 0
+
+
+def _package(name: str, remedy: str) -> Row:
+    if find_spec(name) is None:
+        return name, "missing", remedy
+    try:
+        return name, metadata.version(name), ""
+    except metadata.PackageNotFoundError:
+        return name, "found, version unknown", ""
+
+
+def _compiler() -> Row:
+    """The C++ compiler that the CPU backend would use."""
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(name.split()[0])
+    if path is None:
+        return f"{name} (C++ compiler)", "missing", "kernels on CPUs: apt install g++, or set CXX"
+    try:
+        text = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{name} (C++ compiler)", f"does not run: {error}", "reinstall it, or set CXX"
+    return f"{name} (C++ compiler)", (text.splitlines() or ["no version"])[0], ""
+
+
+def _processors() -> Row:
+    count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    flags = ""
+    try:
+        words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+        wide = [name for name in ("avx512f", "avx2", "neon", "asimd") if name in words]
+        flags = f", {wide[0]}" if wide else ""
+    except OSError:
+        pass
+    return "processors", f"{count} x {platform.machine()}{flags}", ""
+
+
+def _gpu() -> Row:
+    if find_spec("torch") is None:
+        return "gpu", "unknown without torch", ""
+    import torch
+
+    if torch.cuda.is_available():
+        return "gpu", torch.cuda.get_device_name(0), ""
+    remedy = "none needed for CPU tensors; TRITON_INTERPRET=1 runs the Triton kernels slowly"
+    return "gpu", "none that torch can use", remedy
+
+
+def _cache() -> Row:
+    from fwgen.runtime.build import cache_folder
+
+    folder = cache_folder()
+    nearest = folder
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    good = nearest.is_dir() and os.access(nearest, os.W_OK)
+    remedy = "" if good else "set FWGEN_CACHE_DIR to a folder that can be written"
+    return "library cache", f"{folder} ({'writable' if good else 'not writable'})", remedy

@@ -1,0 +1,215 @@
+"""The generated package `generated/<name>/`: its files, and writing them without harm."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fwgen
+from fwgen.commands.report import report_markdown
+from fwgen.driver import Compilation
+from fwgen.emit.render import render
+from fwgen.errors import ArgumentError
+
+MANIFEST = "manifest.json"
+PRIVATE = "_fwgen"
+"""Where a stand-alone package keeps its copy of the runtime."""
+
+
+def package_files(
+    compilation: Compilation,
+    name: str,
+    *,
+    targets: Sequence[str],
+    constants: Mapping[str, float],
+    maps: Mapping[str, str],
+    standalone: bool = False,
+) -> dict[str, str]:
+    """The package's files by relative path; the same rule gives the same bytes.
+
+    The manifest records what `fwgen compile --check` needs to compile the rule once more.
+    """
+    rule = compilation.rule
+    files = {"rule.yaml": rule.to_yaml(), **compilation.sources}
+    files["REPORT.md"] = report_markdown(compilation)
+    files["__init__.py"] = render(
+        "package/init.py.jinja",
+        summary=_summary(rule.name, rule.doc),
+        command=_command(rule.name, targets, constants, maps, standalone),
+        name=name,
+        folder=f"generated.{name}",
+        inputs=", ".join(rule.inputs),
+        runtime=f".{PRIVATE}" if standalone else "fwgen",
+    )
+    if standalone:
+        files |= _runtime_files()
+    manifest: dict[str, Any] = {
+        "generator": "fwgen",
+        "version": fwgen.__version__,
+        "name": name,
+        "rule": rule.name,
+        "hash": rule.hash,
+        "forms": list(compilation.signature.forms),
+        "targets": list(targets),
+        "set": dict(sorted(constants.items())),
+        "maps": dict(sorted(maps.items())),
+        "standalone": standalone,
+        "files": sorted([*files, MANIFEST]),
+        "signature": json.loads(compilation.signature.to_json()),
+    }
+    files[MANIFEST] = json.dumps(manifest, indent=1) + "\n"
+    return dict(sorted(files.items()))
+
+
+def _summary(name: str, doc: str) -> str:
+    text = " ".join(doc.split()).replace("\\", "\\\\").replace('"""', "'''")
+    return text if text else f"The rule {name}."
+
+
+def _command(
+    name: str,
+    targets: Sequence[str],
+    constants: Mapping[str, float],
+    maps: Mapping[str, str],
+    standalone: bool,
+) -> str:
+    """The command that makes this package, without paths."""
+    words = ["fwgen compile", name]
+    if tuple(targets) != ("cpu", "triton"):
+        words.append(f"--target {','.join(targets)}")
+    words += [f"--set {constant}={value}" for constant, value in sorted(constants.items())]
+    words += [f"--map {json.dumps(f'{n}={body}')}" for n, body in sorted(maps.items())]
+    return " ".join(words + ["--standalone"] * standalone).replace("\\", "\\\\")
+
+
+def _runtime_files() -> dict[str, str]:
+    """The runtime and the errors, which import each other relatively and otherwise only torch."""
+    home = Path(fwgen.__file__).parent
+    paths = [home / "errors.py", *sorted((home / "runtime").glob("*.py"))]
+    files = {
+        f"{PRIVATE}/{path.relative_to(home).as_posix()}": path.read_text(encoding="utf-8")
+        for path in paths
+    }
+    version = f'__version__ = "{fwgen.__version__}"\n'
+    return {f"{PRIVATE}/__init__.py": f'"""The runtime of fwgen."""\n\n{version}', **files}
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a package that fwgen wrote; None for any other folder or nothing."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    ours = isinstance(manifest, dict) and manifest.get("generator") == "fwgen"
+    return manifest if ours and isinstance(manifest.get("files"), list) else None
+
+
+def differences(folder: Path, files: Mapping[str, str]) -> list[str]:
+    """What `fwgen compile` would change, one sentence per file; empty when the package is fresh."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return [
+            f"{folder} is not a package of fwgen" if folder.exists() else f"{folder} is missing"
+        ]
+    found = []
+    for path, text in files.items():
+        try:
+            content = (folder / path).read_bytes()
+        except OSError:
+            found.append(f"{folder / path} is missing")
+            continue
+        if content != text.encode():
+            found.append(f"{folder / path} differs")
+    stale = sorted(set(manifest["files"]) - set(files))
+    return found + [f"{folder / path} is no longer made" for path in stale]
+
+
+def write_package(folder: Path, files: Mapping[str, str]) -> None:
+    """Put the package in place in one step; files in the folder that are not ours are kept.
+
+    Raises ArgumentError when the folder exists and is not a package of fwgen, OSError when it
+    cannot be written; then nothing has changed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.parent):
+        old = read_manifest(folder)
+        if old is None and (folder.is_symlink() or folder.exists()) and not _is_empty(folder):
+            raise ArgumentError(
+                f"{folder} exists and was not written by fwgen; it is left as it is: move it, or "
+                "choose another name (--name) or folder (-o)"
+            )
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            _fill(fresh, files)
+            if old is not None:
+                _keep_foreign(folder, fresh, old)
+            _exchange(fresh, folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time per folder, across processes; leaves no file behind."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fill(folder: Path, files: Mapping[str, str]) -> None:
+    folder.chmod(0o777 & ~_umask())
+    for path, text in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode())
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _keep_foreign(old: Path, fresh: Path, manifest: Mapping[str, Any]) -> None:
+    """Copy what somebody else put into the old package."""
+    ours = set(manifest["files"])
+    for path in sorted(old.rglob("*")):
+        relative = path.relative_to(old)
+        if "__pycache__" in relative.parts or relative.as_posix() in ours or path.is_dir():
+            continue
+        target = fresh / relative
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target, follow_symlinks=False)
+
+
+def _exchange(fresh: Path, folder: Path) -> None:
+    """Move `fresh` to `folder`; what was there ends up at `fresh`, or is gone if it was empty."""
+    try:
+        fresh.rename(folder)  # replaces nothing or an empty folder
+        return
+    except OSError:
+        if not folder.is_dir():
+            raise
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    folder.rename(aside)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        aside.rename(folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,73 @@
+"""Writes down what the runtime must know of a rule: Step -> Signature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fwgen.ir.dims import Dim
+from fwgen.ir.nodes import Array, Backward, Position, Step
+from fwgen.ir.walk import scalars
+from fwgen.runtime.signature import Poly, Saved, Signature, StateSpec, TensorSpec
+
+if TYPE_CHECKING:
+    from fwgen.algebra.normal import Normal  # its module imports sympy
+
+
+def signature_of(
+    digest: str, step: Step, normal: Normal, backward: Backward, saved: Sequence[Saved]
+) -> Signature:
+    """The signature of a step; `digest` is the rule's hash.
+
+    `saved` is what the kernels keep for the backward pass. Tensors whose adjoint is zero everywhere
+    are recorded, so that kernels need not write those zeros.
+    """
+    results = dict(backward.results)
+    owners = {state.old: state.name for state in step.states}
+    constant = tuple(owners.get(n, n) for n, adjoint in results.items() if adjoint is None)
+    return Signature(
+        name=step.name,
+        hash=digest,
+        inputs=_specs(step, "input"),
+        params=_specs(step, "param"),
+        buffers=_specs(step, "buffer"),
+        states=tuple(
+            StateSpec(state.name, _dims(step.array(state.old)), state.init) for state in step.states
+        ),
+        output=TensorSpec("y", _dims(step.array(step.output))),
+        free_dims=free_dims(step),
+        dims=tuple((name, dim.terms) for name, dim in step.dims),
+        forms=("recurrent",),
+        chunk_reason=normal.chunk_reason,
+        uses_position=uses_position(step),
+        saved=tuple(saved),
+        constant=constant,
+    )
+
+
+def free_dims(step: Step) -> tuple[str, ...]:
+    """The named dims of a step, in order of first appearance: the order kernels get sizes in."""
+    order = ("input", "param", "buffer", "state", "local", "seed")
+    found: dict[str, None] = {}
+    for role in order:
+        for array in step.arrays:
+            if array.role == role:
+                for dim in array.dims:
+                    found.update(dict.fromkeys(sorted(dim.names)))
+    return tuple(found)
+
+
+def uses_position(step: Step) -> bool:
+    """Whether a formula reads `t`."""
+    nodes: Iterable[object] = (n for s in step.statements for n in scalars(s.body))
+    return any(isinstance(node, Position) for node in nodes)
+
+
+def _specs(step: Step, role: str) -> tuple[TensorSpec, ...]:
+    arrays = [array for array in step.arrays if array.role == role]
+    return tuple(TensorSpec(array.name, _dims(array), array.floating) for array in arrays)
+
+
+def _dims(array: Array) -> tuple[Poly, ...]:
+    dims: tuple[Dim, ...] = array.dims
+    return tuple(dim.terms for dim in dims)

@@ -1,0 +1,306 @@
+"""The holes of the recurrent templates: tensors, their memory, and the code of one token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fwgen.emit.triton.lanes import Lanes
+from fwgen.emit.triton.names import Names
+from fwgen.emit.triton.scalars import Printer
+from fwgen.emit.triton.text import MUL, UNARY, Text, number, product, size
+from fwgen.emit.triton.token import Module, Stage, TokenWriter, alive, words
+from fwgen.errors import InternalError
+from fwgen.ir.dims import Dim
+from fwgen.ir.nodes import Array, Backward, IndexValue, Load, Position, State, Statement, Step
+from fwgen.ir.walk import scalars
+from fwgen.schedule.axes import tiling
+from fwgen.schedule.graph import needed
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An array in memory: `name` holds it in registers, `pointer` is the kernel's argument.
+
+    `row` is the pointer to the array of this head, `at` to that of this token; `strides` names the
+    steps of batch, token and head, and how many heads share one. `once` marks an
+    array that every tile holds whole, so that only one may count it.
+    """
+
+    name: str
+    pointer: str
+    elements: str
+    shape: str
+    lanes: str
+    mask: str
+    once: bool
+    row: str = ""
+    at: str = ""
+    cast: bool = True
+    rank: int = 0
+    strides: tuple[str, ...] = ()
+
+    @property
+    def offset(self) -> str:
+        """` + at_K`, nothing for a scalar."""
+        return f" + {self.lanes}" if self.lanes else ""
+
+    @property
+    def masked(self) -> str:
+        """The mask arguments of a load."""
+        return f", mask={self.mask}, other=0.0" if self.mask else ""
+
+    @property
+    def stored(self) -> str:
+        """The mask argument of a store."""
+        return f", mask={self.mask}" if self.mask else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A state: `tensor` is its value before the token, `next` the name of the one after it."""
+
+    tensor: Tensor
+    next: str
+    start: str
+    initial: str
+    offset: str
+    final: str
+    replay: str
+    grad_initial: str
+    grad_final: str
+    carry: str
+    adjoint: str
+    strides: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The gradient of an input or param: `tensor.name` is the adjoint of one token, "" if zero."""
+
+    source: Tensor
+    tensor: Tensor
+    total: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """An incoming adjoint: the carried ones that it starts from, and whether it is the output's."""
+
+    tensor: Tensor
+    carries: tuple[str, ...]
+    output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Code of one token, what of the inputs and params it holds in registers, and scratch."""
+
+    lines: tuple[str, ...]
+    inputs: tuple[Tensor, ...]
+    heads: tuple[Tensor, ...]
+    stage: str
+
+
+@dataclass
+class Recurrent:
+    """Everything that the templates of the recurrent form need to know of a rule."""
+
+    step: Step
+    backward: Backward
+    module: Module
+    inputs: list[Tensor] = field(default_factory=list)
+    heads: list[Tensor] = field(default_factory=list)
+    states: list[Carried] = field(default_factory=list)
+    gradients: list[Gradient] = field(default_factory=list)
+    seeds: list[Seed] = field(default_factory=list)
+    sizes: tuple[str, ...] = ()
+    elements: str = "0"
+    positional: bool = False
+    output: Tensor | None = None
+
+
+def recurrent(step: Step, backward: Backward) -> Recurrent:
+    """Names and memory of a rule's recurrent kernels."""
+    arrays = {a.name: a for a in step.arrays + backward.arrays}
+    sizes = _sizes(arrays.values())
+    fresh = Names(sizes)
+    labels = {dim: name for name, dim in step.dims if dim.constant is None}
+    module = Module(
+        arrays={**arrays},
+        names={name: fresh.new(name) for name in arrays},
+        pointers={},
+        lanes=Lanes(fresh, labels),
+        tiling=tiling(step, backward),
+        fresh=fresh,
+        integers=_integers(step),
+    )
+    found = Recurrent(step, backward, module, sizes=sizes)
+    pointers: dict[str, str] = {}
+    for array in step.arrays:
+        if array.role in ("input", "param", "buffer"):
+            tensor = _tensor(module, array.name)
+            (found.inputs if array.role == "input" else found.heads).append(tensor)
+            pointers[array.name] = tensor.at or tensor.row
+    module.pointers = pointers
+    statements = step.statements + backward.statements
+    found.positional = any(isinstance(n, Position) for s in statements for n in scalars(s.body))
+    found.output = _tensor(module, step.output, "y")
+    _states(found)
+    _adjoints(found)
+    return found
+
+
+def _sizes(arrays: Iterable[Array]) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for array in arrays:
+        for dim in array.dims:
+            names |= dict.fromkeys(sorted(dim.names))
+    return tuple(names)
+
+
+def _integers(step: Step) -> frozenset[str]:
+    """Locals all of whose definitions are integers."""
+    found: set[str] = set()
+
+    def refuse(_: object) -> Text:
+        raise InternalError("no text is printed here")
+
+    for name in dict.fromkeys(s.target for s in step.statements):
+        printer = Printer(refuse, refuse, found, ())  # type: ignore[arg-type]
+        own = [s for s in step.statements if s.target == name]
+        constant = all(not list(_loads_or_position(s)) for s in own)
+        if not constant and step.array(name).role == "local" and all(
+            printer.is_whole(s.body) for s in own
+        ):
+            found.add(name)
+    carried = {s.new for s in step.states} | {step.output}
+    return frozenset(found - carried)
+
+
+def _loads_or_position(statement: Statement) -> list[object]:
+    return [n for n in scalars(statement.body) if isinstance(n, Load | Position | IndexValue)]
+
+
+def _tensor(module: Module, array: str, label: str = "") -> Tensor:
+    """The tensor of an array; `label` names its memory, the array's own name by default."""
+    info, name = module.arrays[array], module.names[array]
+    label, fresh = label or name, module.fresh
+    lanes, mask = module.grid(array)
+    token = info.role == "input"
+    return Tensor(
+        name=name,
+        pointer=fresh.new(f"{label}_ptr"),
+        elements=product(info.dims).at(UNARY),
+        shape=module.shape(array),
+        lanes=lanes,
+        mask=mask,
+        once=module.tiling is not None and module.tiling.axis(array) is None,
+        row=fresh.new(f"{label}_row") if info.role in ("input", "param", "buffer") else "",
+        at=fresh.new(f"{label}_at") if token else "",
+        cast=info.floating,
+        rank=len(info.dims),
+        strides=tuple(
+            fresh.new(f"{label}_{axis}") for axis in ("batch", "token", "head", "group") if token
+        ),
+    )
+
+
+def _states(found: Recurrent) -> None:
+    step, module = found.step, found.module
+    fresh, names = module.fresh, module.names
+    results = dict(found.backward.results)
+    offset = Dim()
+    for state in step.states:
+        tensor = _tensor(module, state.old, state.name)
+        adjoint = results.get(state.old)
+        label = state.name
+        found.states.append(
+            Carried(
+                tensor=tensor,
+                next=names[state.new],
+                start=_start(tensor, state),
+                initial=fresh.new(f"{label}_initial"),
+                offset=f" + {size(offset).at(MUL)}" if offset.terms else "",
+                final=fresh.new(f"{label}_final"),
+                replay=fresh.new(f"{label}_replay"),
+                grad_initial=fresh.new(f"d_{label}_initial"),
+                grad_final=fresh.new(f"d_{label}_final"),
+                carry=fresh.new(f"d_{label}_next"),
+                adjoint=names[adjoint] if adjoint else "",
+                strides=(fresh.new(f"{label}_batch"), fresh.new(f"{label}_head")),
+            )
+        )
+        elements = Dim.of(1)
+        for dim in step.array(state.old).dims:
+            elements = elements * dim
+        offset = offset + elements
+    found.elements = size(offset).at(UNARY)
+
+
+def _start(tensor: Tensor, state: State) -> str:
+    value = number(state.init or 0.0)
+    if not state.init or not tensor.mask:
+        return f"tl.full({tensor.shape}, {value}, tl.float32)"
+    return f"tl.where({tensor.mask}, {value}, 0.0)"
+
+
+def _adjoints(found: Recurrent) -> None:
+    step, backward, module = found.step, found.backward, found.module
+    results = dict(backward.results)
+    for source in (*found.inputs, *found.heads):
+        array = next(a for a in step.arrays if module.names[a.name] == source.name)
+        if array.role == "buffer" or not array.floating:
+            continue
+        adjoint = results.get(array.name)
+        tensor = _tensor(module, adjoint or array.name, f"d_{source.name}")
+        if adjoint is None:
+            tensor = replace(tensor, name="")
+        total = module.fresh.new(f"total_{source.name}") if array.role == "param" else ""
+        found.gradients.append(Gradient(source, tensor, total))
+    carries: dict[str, list[str]] = {}
+    for state, carried in zip(step.states, found.states, strict=True):
+        carries.setdefault(state.new, []).append(carried.carry)
+    for array_name, seed in backward.seeds:
+        output = array_name == step.output
+        label = "d_y" if output else f"d_{array_name}"
+        tensor = _tensor(module, seed, label)
+        found.seeds.append(Seed(tensor, tuple(carries.get(array_name, ())), output))
+
+
+# ---- the code of one token
+
+
+def forward_token(found: Recurrent, output: bool) -> Token:
+    """The forward statements; with `output` those of the output too."""
+    step, names = found.step, found.module.names
+    wanted = [s.new for s in step.states] + [step.output] * output
+    stage = Stage("stage_row")
+    writer = TokenWriter(found.module, stage)
+    writer.write(needed(step.statements, wanted))
+    return _token(found, writer, [names[w] for w in wanted])
+
+
+def reverse_token(found: Recurrent) -> Token:
+    """The forward statements once more, then those of the adjoint."""
+    step, backward, names = found.step, found.backward, found.module.names
+    wanted = [adjoint for _, adjoint in backward.results if adjoint is not None]
+    statements = needed(step.statements + backward.statements, wanted)
+    writer = TokenWriter(found.module, Stage("stage_row"))
+    own = set(step.statements)
+    writer.write([s for s in statements if s in own])
+    writer.write([s for s in statements if s not in own])
+    for adjoint in wanted:
+        writer.require(adjoint)
+    return _token(found, writer, [names[w] for w in wanted])
+
+
+def _token(found: Recurrent, writer: TokenWriter, wanted: Sequence[str]) -> Token:
+    lines = alive(writer.lines, lambda: wanted)
+    used = words(" ".join([*lines, *wanted]))
+    return Token(
+        tuple(lines),
+        tuple(t for t in found.inputs if t.name in used or t.at in used),
+        tuple(t for t in found.heads if t.name in used or t.row in used),
+        str(size(writer.stage.total)) if writer.stage.offsets else "",
+    )

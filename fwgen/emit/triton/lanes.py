@@ -1,0 +1,170 @@
+"""Lanes: the blocks of index values that tensors of a kernel run over, and their expansion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fwgen.emit.triton.names import Names, dim_label
+from fwgen.emit.triton.text import COMPARE, Text, binary, joined, plus, size, times
+from fwgen.emit.triton.text import ADD, AND
+from fwgen.ir.dims import Dim
+from fwgen.ir.nodes import Var
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A power-of-two block over a dim: all of it, or (`tiled`) the part of one program.
+
+    `at` names the index values, `inside` the mask of those below the size, `block` the constant
+    length of the block.
+    """
+
+    dim: Dim
+    tiled: bool
+    at: str
+    inside: str
+    block: str
+
+
+@dataclass
+class Lanes:
+    """The lanes of a module; names are handed out on demand and stay the same for all kernels."""
+
+    names: Names
+    labels: Mapping[Dim, str] = field(default_factory=dict)
+    known: dict[tuple[Dim, bool], Lane] = field(default_factory=dict)
+    products: dict[tuple[Lane, ...], tuple[str, str]] = field(default_factory=dict)
+
+    def get(self, dim: Dim, tiled: bool) -> Lane:
+        """The lane over a dim."""
+        if (dim, tiled) not in self.known:
+            label = self.labels.get(dim, dim_label(dim))
+            label = f"{label}_tile" if tiled and (dim, False) in self.known else label
+            names = (f"at_{label}", f"in_{label}", f"{'TILE' if tiled else 'BLOCK'}_{label}")
+            self.known[dim, tiled] = Lane(dim, tiled, *map(self.names.new, names))
+        return self.known[dim, tiled]
+
+    def grid(self, lanes: tuple[Lane, ...]) -> tuple[str, str]:
+        """Names of the row-major offsets and of the mask over several lanes ("" for none)."""
+        if len(lanes) < 2:
+            return (lanes[0].at, lanes[0].inside) if lanes else ("", "")
+        if lanes not in self.products:
+            label = "_".join(lane.at.removeprefix("at_") for lane in lanes)
+            self.products[lanes] = (self.names.new(f"at_{label}"), self.names.new(f"in_{label}"))
+        return self.products[lanes]
+
+    def definitions(self) -> list[tuple[str, str]]:
+        """(name, expression) of everything handed out, each after what it uses."""
+        lines: list[tuple[str, str]] = []
+        for lane in self.known.values():
+            start = f"tile * {lane.block} + " if lane.tiled else ""
+            lines.append((lane.at, f"{start}tl.arange(0, {lane.block})"))
+            lines.append((lane.inside, f"{lane.at} < {size(lane.dim)}"))
+        for lanes, (at, inside) in self.products.items():
+            space = Space.of(lanes)
+            lines.append((at, str(row_major([space.index(v) for v in space.order], [lane.dim for lane in lanes]))))
+            lines.append((inside, str(space.mask(space.order))))
+        return lines
+
+
+def row_major(indices: Sequence[Text], dims: Sequence[Dim]) -> Text:
+    """The offset of an element: `i * K + j`."""
+    parts: list[Text] = []
+    for axis, index in enumerate(indices):
+        inner = Dim.of(1)
+        for dim in dims[axis + 1 :]:
+            inner = inner * dim
+        parts.append(times(inner, index))
+    return joined("+", ADD, parts) if parts else Text("0")
+
+
+@dataclass(frozen=True)
+class Space:
+    """The variables of a statement in the order of its tensor's axes, each with its lane."""
+
+    order: tuple[Var, ...]
+    lanes: Mapping[Var, Lane]
+
+    @staticmethod
+    def of(lanes: tuple[Lane, ...]) -> Space:
+        """A space of fresh variables over the given lanes."""
+        order = tuple(Var(f"axis{n}", lane.dim) for n, lane in enumerate(lanes))
+        return Space(order, dict(zip(order, lanes, strict=True)))
+
+    def expand(self, name: str, variables: Sequence[Var]) -> Text:
+        """A tensor over `variables`, laid out so that it broadcasts over the whole space."""
+        if not variables:
+            return Text(name)
+        wanted = [v for v in self.order if v in variables]
+        if wanted != list(variables):
+            axes = [list(variables).index(v) for v in wanted]
+            plain = "tl.trans({})" if len(axes) == 2 else "tl.permute({}, {})"
+            name = plain.format(name, tuple(axes))
+        if len(wanted) == len(self.order):
+            return Text(name)
+        return Text(f"{name}[{', '.join(':' if v in wanted else 'None' for v in self.order)}]")
+
+    def index(self, var: Var) -> Text:
+        """The index values of a variable."""
+        return self.expand(self.lanes[var].at, (var,))
+
+    def mask(self, variables: Sequence[Var]) -> Text:
+        """True where all of `variables` are inside their dims."""
+        return joined("&", AND, [self.expand(self.lanes[v].inside, (v,)) for v in self.order if v in variables])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an access points: index text over a space.
+
+    `var`: it is that variable of the space. `dim`: it is this constant. `natural`: never negative.
+    `below`: always less than this size.
+    """
+
+    text: Text
+    var: Var | None = None
+    dim: Dim | None = None
+    natural: bool = False
+    below: Dim | None = None
+
+
+def constant(dim: Dim) -> Place:
+    """The place that is the same for all lanes."""
+    return Place(size(dim), dim=dim, natural=never_negative(dim))
+
+
+def never_negative(dim: Dim) -> bool:
+    """Whether a size cannot be negative, named dims being at least 1."""
+    return all(c > 0 for _, c in dim.terms) or sum(c for _, c in dim.terms if c > 0) >= 0 and _least(dim) >= 0
+
+
+def _least(dim: Dim) -> float:
+    """A lower bound for named dims of at least 1; minus infinity where names are subtracted."""
+    if any(c < 0 and names for names, c in dim.terms):
+        return float("-inf")
+    return sum(c for _, c in dim.terms)
+
+
+def inside(place: Place, dim: Dim) -> list[Text] | None:
+    """Conditions that keep an access inside an axis; None where it never is."""
+    if place.dim is not None:
+        if never_negative(place.dim) and never_negative(dim - place.dim - 1):
+            return []
+        if never_negative(-place.dim - 1) or never_negative(place.dim - dim):
+            return None
+    found = []
+    if not place.natural:
+        found.append(binary(">=", COMPARE, place.text, Text("0")))
+    if place.below != dim:
+        found.append(binary("<", COMPARE, place.text, size(dim)))
+    return found
+
+
+def shifted(place: Place, offset: Dim) -> Place:
+    """A place plus a size."""
+    if not offset.terms:
+        return place
+    if place.dim is not None:
+        return constant(place.dim + offset)
+    return Place(plus(place.text, offset), natural=place.natural and never_negative(offset))

@@ -1,0 +1,35 @@
+"""The shipped feature maps, one YAML file each, and the random features that some of them take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["orthogonal_random_features"]
+
+
+def orthogonal_random_features(
+    H: int,
+    M: int,
+    K: int,
+    generator: torch.Generator | None = None,
+    regularized: bool = False,
+) -> torch.Tensor:
+    """Directions `omega` of random feature maps: float32 `[H, M, K]`, one draw per head.
+
+    Rows come in blocks of K that are orthogonal to each other. Their lengths are those of Gaussian
+    vectors (chi-distributed), or all sqrt(K) when `regularized`.
+    """
+    import torch  # rules are listed and read without it
+
+    blocks = -(-M // K)
+    normal = torch.randn(H, blocks, K, K, generator=generator)
+    q, r = torch.linalg.qr(normal)
+    signs = torch.diagonal(r, dim1=-2, dim2=-1).sign()
+    rows: torch.Tensor = (q * signs[..., None, :]).mT.reshape(H, blocks * K, K)[:, :M]
+    if regularized:
+        return rows * float(K) ** 0.5
+    lengths: torch.Tensor = torch.randn(H, M, K, generator=generator).norm(dim=-1, keepdim=True)
+    return rows * lengths

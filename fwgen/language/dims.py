@@ -1,0 +1,146 @@
+"""Sizes in a rule: reading polynomials, and deciding when two sizes are equal."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fwgen.ir.dims import ONE, ZERO, Dim
+from fwgen.language.names import fault_of_dim
+
+Constants = Mapping[str, int | float]
+LARGEST = 2**31
+
+
+class DimError(Exception):
+    """A size that cannot be read; the text says why."""
+
+
+def parse_dim(text: str, constants: Constants) -> Dim:
+    """A name, an integer, a constant's name, or a polynomial in these. Raises DimError."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        dim = _dim(node, constants)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise DimError(f"`{text}` is no size") from None
+    value = dim.constant
+    if value is not None and not 0 < value < LARGEST:
+        raise DimError(f"`{text}` is {value}; a size is at least 1")
+    return dim
+
+
+def _dim(node: ast.expr, constants: Constants) -> Dim:
+    match node:
+        case ast.Constant(value=value) if type(value) is int and value < LARGEST:
+            return Dim.of(value)
+        case ast.Name(id=name) if name in constants:
+            value = constants[name]
+            if value != int(value):
+                raise DimError(f"the constant `{name}` is {value}; a size is an integer")
+            return Dim.of(int(value))
+        case ast.Name(id=name):
+            if fault := fault_of_dim(name):
+                raise DimError(fault)
+            return Dim.of(name)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            return ARITHMETIC[type(op)](_dim(left, constants), _dim(right, constants))
+    shown = ast.unparse(node)
+    raise DimError(f"`{shown}` is no size: write names, integers, `+`, `-` and `*`")
+
+
+def power(base: Dim, exponent: Dim) -> Dim:
+    """`base ** exponent` for a small constant exponent. Raises DimError."""
+    count = exponent.constant
+    if count is None or not 0 <= count <= 64:
+        raise DimError("an exponent here is a small constant integer")
+    result = ONE
+    for _ in range(count):
+        result = result * base
+        bounded(result)
+    return result
+
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: bounded(a * b),
+    ast.Pow: power,
+}
+
+
+def bounded(dim: Dim) -> Dim:
+    """The dim, unless it grew beyond what a rule can mean. Raises DimError."""
+    terms = dim.terms
+    if len(terms) > 64 or any(len(m) > 8 or abs(c) > LARGEST**2 for m, c in terms):
+        raise DimError("the size grows too large")
+    return dim
+
+
+def shown(dims: Iterable[Dim]) -> str:
+    """Dims as messages show them."""
+    text = ", ".join(map(str, dims))
+    return f"[{text}]" if text else "a scalar"
+
+
+def unbound(declared: Iterable[Dim]) -> set[str]:
+    """Names that no tensor of these dims binds: a name is bound where a dim is linear in it and
+    every other name of the dim is bound already."""
+    todo = list(declared)
+    known: set[str] = set()
+    while True:
+        new = {name for dim in todo if (name := _binds(dim, known)) is not None}
+        if not new:
+            return {name for dim in todo for name in dim.names} - known
+        known |= new
+
+
+def _binds(dim: Dim, known: set[str]) -> str | None:
+    free = dim.names - known
+    if len(free) != 1:
+        return None
+    (name,) = free
+    return name if all(m.count(name) <= 1 for m, _ in dim.terms) else None
+
+
+@dataclass(slots=True)
+class Solver:
+    """Equality of sizes: by name, or by inferring a name that only states carry.
+
+    `inferable` names may become polynomials in the others; `solution` holds what was found.
+    """
+
+    inferable: frozenset[str] = frozenset()
+    solution: dict[str, Dim] = field(default_factory=dict)
+    disputed: set[str] = field(default_factory=set)
+
+    def resolve(self, dim: Dim) -> Dim:
+        """The dim with everything that is known put in."""
+        return dim.substitute(self.solution) if self.solution else dim
+
+    def equal(self, a: Dim, b: Dim) -> bool:
+        """Whether two sizes are the same, after inferring a name where that makes them so."""
+        difference = self.resolve(a) - self.resolve(b)
+        if difference == ZERO:
+            return True
+        for monomial, coefficient in difference.terms:
+            if len(monomial) != 1 or abs(coefficient) != 1 or monomial[0] not in self.inferable:
+                continue
+            name = monomial[0]
+            rest = difference - Dim.of(name) * coefficient
+            if name not in rest.names:
+                self._solve(name, rest * -coefficient)
+                return True
+        return False
+
+    def news(self, a: Iterable[Dim], b: Iterable[Dim]) -> bool:
+        """Whether a mismatch says anything new: one wrong inference is reported once."""
+        inferred = {n for dim in (*a, *b) for n in dim.names} & self.solution.keys()
+        known = bool(inferred & self.disputed)
+        self.disputed |= inferred
+        return not known
+
+    def _solve(self, name: str, value: Dim) -> None:
+        for known, dim in self.solution.items():
+            self.solution[known] = dim.substitute({name: value})
+        self.solution[name] = value

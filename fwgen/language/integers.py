@@ -1,0 +1,65 @@
+"""Integer expressions over constants, loop variables and sizes: subscripts, ranges, shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fwgen.ir.dims import Dim
+from fwgen.language import tree
+from fwgen.language.dims import DimError, bounded, power
+from fwgen.language.names import did_you_mean
+
+if TYPE_CHECKING:
+    from fwgen.language.evaluate import Evaluator
+
+
+def integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
+    """An integer expression over constants, loop variables and sizes."""
+    try:
+        return _integer(ev, node)
+    except DimError as fault:
+        ev.error(node.span, str(fault))
+    return None
+
+
+def _integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
+    match node:
+        case tree.Number(_, literal) if isinstance(literal, int):
+            return Dim.of(literal)
+        case tree.Name(_, name) if name in ev.scope.values:
+            value = ev.scope.values[name]
+            if value is None:
+                return None
+            if isinstance(value.constant, int | float) and value.constant % 1 == 0:
+                return Dim.of(int(value.constant))
+        case tree.Name(_, name) if name in ev.scope.sizes:
+            return ev.scope.sizes[name]
+        case tree.Name(span, name) if name != "t" and name not in ev.scope.later:
+            if not ev.lenient:
+                ev.error(span, f"there is no size or constant `{name}`", _near(ev, name))
+                ev.scope.values[name] = None
+            return None
+        case tree.Unary(_, "neg", operand):
+            inner = _integer(ev, operand)
+            return None if inner is None else -inner
+        case tree.Call(_, tree.Name(_, "size"), (argument,), ()):
+            return _integer(ev, argument)
+        case tree.Binary(_, op, left, right) if op in INTEGER:
+            a, b = _integer(ev, left), _integer(ev, right)
+            return None if a is None or b is None else INTEGER[op](a, b)
+    ev.error(node.span, "this is not a constant integer", "only constants and sizes count")
+    return None
+
+
+def _near(ev: Evaluator, name: str) -> str | None:
+    constants = [n for n, v in ev.scope.values.items() if v is not None and v.constant is not None]
+    return did_you_mean(name, [*ev.scope.sizes, *constants])
+
+
+INTEGER: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: bounded(a * b),
+    "pow": power,
+}

@@ -1,0 +1,1 @@
+"""The shipped update rules, one YAML file each; `fwgen.list_rules()` names them."""

@@ -1,0 +1,297 @@
+"""`CompiledRule`: a compiled rule as a callable; binds arguments and picks the road they take.
+
+Plain eager calls go straight to prepared kernels (a call costs microseconds); whatever traces or
+intercepts calls gets the operators that are registered with PyTorch. Both run the same kernels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ArgumentError
+from .arguments import check, check_options, check_packing
+from .binding import Binder, with_token_axis
+from .geometry import Tensors
+from .kernels import KEPT, Kernels, Options
+from .prepared import Prepared, look
+from .reference_backend import ReferenceBackend
+from .signature import Signature, StateSpec, TensorSpec
+from .sizes import evaluate
+from .torch_ops import DOUBLE_BACKWARD, operators
+
+States = dict[str, torch.Tensor]
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+_grad_enabled = torch.is_grad_enabled
+_modes = torch._C._len_torch_dispatch_stack
+_functions = torch._C._len_torch_function_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+_tracing = torch.compiler.is_compiling
+
+
+class _Differentiable(torch.autograd.Function):
+    """A plain eager call with gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, kernels: Kernels, prepared: Prepared, options: Options, *flat: Any
+    ) -> Any:
+        y, finals, saved = prepared(flat)
+        ctx.set_materialize_grads(False)
+        ctx.kernels, ctx.options, ctx.finals = kernels, options, len(finals)
+        ctx.save_for_backward(*flat, *saved)
+        return (y, *finals)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Any, *grad_finals: Any) -> Any:
+        kernels, options, layout = ctx.kernels, ctx.options, ctx.kernels.layout
+        needs = ctx.needs_input_grad[3:]
+        wanted = (*needs[: layout.buffers.start], *needs[layout.states])
+        if not ctx.finals:
+            grad_finals = (None,) * len(layout.carried)
+        tensors = (*ctx.saved_tensors, grad_y, *grad_finals)
+        if torch.is_grad_enabled():  # create_graph: a second derivative must be refused
+            apply: Any = _Gradients.apply
+            found = apply(kernels, options, wanted, *tensors)
+        else:
+            found = _Gradients.forward(None, kernels, options, wanted, *tensors)
+        cut = layout.buffers.start
+        buffers = (None,) * (layout.buffers.stop - cut)
+        return (None, None, None, *found[:cut], *buffers, *found[cut:], None, None)
+
+
+class _Gradients(torch.autograd.Function):
+    """The backward of `_Differentiable`, which has none of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, kernels: Kernels, options: Options, wanted: Any, *tensors: Any) -> Any:
+        length = kernels.layout.length
+        end = length + len(kernels.signature.saved)
+        found = kernels.backward(
+            tensors[:length],
+            tensors[length:end],
+            tensors[end],
+            tensors[end + 1 :],
+            wanted,
+            options,
+        )
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError(DOUBLE_BACKWARD)
+
+
+_differentiable: Any = _Differentiable.apply
+
+
+class CompiledRule:
+    """A compiled rule. Call it on tensors [B, T, H, *dims]; `step` takes one token.
+
+    `rule` is the rule as it was read, `forms` the parallel forms that exist. `sources` are
+    generated files by name: `reference.py`, and what was asked of `cpu.cpp` and `triton_*.py`.
+    """
+
+    def __init__(self, signature: Signature, sources: Mapping[str, str], rule: Any = None) -> None:
+        self.signature, self.sources, self.rule = signature, dict(sources), rule
+        self.forms = signature.forms
+        self._kernels = Kernels(signature, self.sources)
+        self._operators = operators(self._kernels)
+        self._loop: ReferenceBackend | None = None
+        self._binder = Binder(signature)
+        self._states = self._binder.states
+        self._ready: dict[object, tuple[Prepared, bool]] = {}
+
+    @staticmethod
+    def from_folder(folder: Path) -> CompiledRule:
+        """The rule of a generated package, from the files in its folder."""
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        names = [*folder.glob("reference.py"), *folder.glob("cpu.cpp"), *folder.glob("triton_*.py")]
+        sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(names)}
+        signature = Signature.from_json(json.dumps(manifest["signature"]))
+        return CompiledRule(signature, sources, (folder / "rule.yaml").read_text(encoding="utf-8"))
+
+    def __repr__(self) -> str:
+        return f"CompiledRule({self.signature.name!r}, {self.signature.hash[:8]})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledRule, (self.signature, self.sources, self.rule)
+
+    def __deepcopy__(self, memo: Any) -> CompiledRule:
+        return self  # it holds no tensors
+
+    def __call__(
+        self,
+        *inputs: torch.Tensor,
+        params: Mapping[str, torch.Tensor] | None = None,
+        buffers: Mapping[str, torch.Tensor] | None = None,
+        initial_state: Mapping[str, torch.Tensor] | torch.Tensor | None = None,
+        output_final_state: bool = False,
+        cu_seqlens: torch.Tensor | None = None,
+        position: int | torch.Tensor | None = None,
+        form: str = "auto",
+        backend: str = "auto",
+        chunk_size: int | None = None,
+        **named: torch.Tensor,
+    ) -> tuple[torch.Tensor, States | None]:
+        """Run the rule over sequences: the output [B, T, H, *dims] and, if asked, final states.
+
+        Inputs come in declared order or by keyword, [B, T, H, *dims]; an input may have fewer heads
+        that divide H. params and buffers: [H, *dims] by name. initial_state: [N, H, *dims] by name
+        (bare if there is one state). cu_seqlens [N + 1] packs N sequences into one row; position
+        (int or int64 [N]) is the index of each first token. All float64, or float32 mixed with one
+        half type; states are float32 (float64). The output has the first input's dtype.
+        Raises ArgumentError for what does not fit, UnsupportedError for what no kernel serves.
+        """
+        flat = self._binder.flat(
+            inputs, named, params, buffers, initial_state, cu_seqlens, position
+        )
+        y, finals = self._run(flat, Options(form, backend, chunk_size), output_final_state, False)
+        if not output_final_state:
+            return y, None
+        return y, dict(zip(self._states, finals, strict=True))
+
+    def step(
+        self,
+        *inputs: torch.Tensor,
+        state: Mapping[str, torch.Tensor] | torch.Tensor | None = None,
+        params: Mapping[str, torch.Tensor] | None = None,
+        buffers: Mapping[str, torch.Tensor] | None = None,
+        position: int | torch.Tensor | None = None,
+        backend: str = "auto",
+        **named: torch.Tensor,
+    ) -> tuple[torch.Tensor, States]:
+        """One token: inputs [B, H, *dims] to the output [B, H, *dims] and the new states.
+
+        `state` is what the last step returned, or None at the start; it is left as it is.
+        """
+        bound = self._binder.in_order(inputs, named)
+        wide = [with_token_axis(n, t) for n, t in zip(self._binder.inputs, bound, strict=True)]
+        flat = self._binder.flat(wide, {}, params, buffers, state, None, position)
+        y, finals = self._run(flat, Options("auto", backend, None), True, True)
+        return y.squeeze(1), dict(zip(self._states, finals, strict=True))
+
+    def reference(
+        self, *inputs: torch.Tensor, **arguments: Any
+    ) -> tuple[torch.Tensor, States | None]:
+        """As a call, by a PyTorch loop over tokens in the widest dtype of its inputs (at least
+        float32), differentiated by plain autograd, second derivatives included."""
+        return self(*inputs, **{**arguments, "backend": "reference"})
+
+    def plan(self, *inputs: torch.Tensor, **arguments: Any) -> dict[str, Any]:
+        """What a call with these arguments would run, without running it."""
+        known = ("form", "backend", "chunk_size", "output_final_state")
+        asked = {name: arguments.pop(name) for name in known if name in arguments}
+        groups = ("params", "buffers", "initial_state", "cu_seqlens", "position")
+        given = [arguments.pop(name, None) for name in groups]
+        flat = self._binder.flat(inputs, arguments, *given)
+        options = Options(
+            asked.get("form", "auto"), asked.get("backend", "auto"), asked.get("chunk_size")
+        )
+        check_options(*options)
+        geometry = check(self.signature, flat)
+        if options.backend == "reference":
+            found: dict[str, Any] = {"backend": "reference", "form": "recurrent"}
+            found["chunk_size"] = None
+        else:
+            found = self._kernels.plan(geometry, options)._asdict()
+        return {**found, "dtype": geometry.dtype, "heads": geometry.heads, "sizes": geometry.sizes}
+
+    def init_state(
+        self,
+        B: int,
+        H: int,
+        sizes: Mapping[str, int],
+        params: Mapping[str, torch.Tensor] | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> States:
+        """The states before the first token, [B, H, *dims]; `sizes` names the dims they need."""
+        if dtype not in (torch.float32, torch.float64):
+            raise ArgumentError(f"dtype: states are float32 or float64, found {dtype}")
+        for name, size in sizes.items():
+            if not isinstance(size, int) or size < 1:
+                raise ArgumentError(f"sizes[{name!r}]: expected a positive int, found {size!r}")
+        states = {}
+        for spec in self.signature.states:
+            shape = (B, H, *_shape(spec, sizes))
+            if spec.init is not None:
+                states[spec.name] = torch.full(shape, spec.init, dtype=dtype, device=device)
+                continue
+            if params is None or spec.name not in params:
+                raise ArgumentError(f"params[{spec.name!r}]: missing; it holds the start value")
+            learned = params[spec.name]
+            if learned.shape != shape[1:]:
+                raise ArgumentError(
+                    f"params[{spec.name!r}]: expected shape {list(shape[1:])}, "
+                    f"found {list(learned.shape)}"
+                )
+            states[spec.name] = learned.to(device, dtype).expand(shape).clone()
+        return states
+
+    def _run(
+        self, flat: list[Any], options: Options, want_final: bool, step: bool
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        if _tracing() or _modes() or _functions() or _transforms() is not None:
+            return self._intercepted(flat, options, want_final, step)
+        try:
+            key = (options, _grad_enabled(), want_final, step, look(flat))
+            found = self._ready.get(key)
+        except (AttributeError, RuntimeError, TypeError):
+            check_options(*options)
+            check(self.signature, flat, step=step)
+            raise
+        if found is None:
+            check_options(*options)
+            plain = all(t is None or type(t) in PLAIN for t in flat)
+            if options.backend == "reference" or not plain:
+                return self._intercepted(flat, options, want_final, step)
+            training = _asks_gradient(flat)
+            prepared = self._kernels.prepare(flat, options, training, want_final, step=step)
+            if len(self._ready) >= KEPT:
+                self._ready.clear()
+            found = self._ready[key] = (prepared, training)
+        prepared, training = found
+        if flat[-2] is not None and flat[-2].is_cpu:
+            check_packing(flat[-2], prepared.geometry.tokens)
+        if training:
+            y, *finals = _differentiable(self._kernels, prepared, options, *flat)
+            return y, finals
+        y, finals, _ = prepared(flat)
+        return y, finals
+
+    def _intercepted(
+        self, flat: Tensors, options: Options, want_final: bool, step: bool
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """A call that something traces or wraps, or the reference."""
+        check_options(*options)
+        if options.backend == "reference":
+            geometry = check(self.signature, flat, step=step)
+            if options.form == "chunk":
+                self._kernels.plan(geometry, options)
+            if self._loop is None:
+                self._loop = ReferenceBackend(self.signature, self.sources["reference.py"])
+            y, states = self._loop(geometry, flat)
+            return y, [states[name] for name in self._states]
+        if not _tracing():
+            check(self.signature, flat, step=step)
+        training = _asks_gradient(flat)
+        y, *rest = self._operators.forward(*flat, *options, training, want_final)
+        return y, rest[: len(self._states)]
+
+
+def _asks_gradient(flat: Tensors) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat)
+
+
+def _shape(spec: StateSpec | TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    try:
+        return tuple(evaluate(dim, sizes) for dim in spec.dims)
+    except KeyError as error:
+        raise ArgumentError(
+            f"sizes: {error.args[0]!r} is missing, a dim of the state {spec.name}"
+        ) from None

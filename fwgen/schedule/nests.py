@@ -1,0 +1,189 @@
+"""The body of a scan: matrix statements fused into nests, and how the nests may overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fwgen.ir.nodes import Array, Load, Statement, Var
+from fwgen.ir.walk import loads, reads, substitute, variables
+from fwgen.ir.nodes import Index
+from fwgen.schedule.plan import Carry, Item, Nest
+
+
+def body(
+    statements: Sequence[Statement],
+    carries: Sequence[Carry],
+    arrays: Mapping[str, Array],
+    lane_axis: int = 0,
+) -> tuple[tuple[Item, ...], bool, str | None]:
+    """Fuse ordered statements; say whether the body is rotated, and which dim splits it."""
+    items = _fuse(statements, arrays, {c.after: c.before for c in carries}, lane_axis)
+    split = split_dim(items, carries, arrays)
+    rotated = _rotates(items, carries)
+    return items, rotated, split
+
+
+def matrix_domain(statement: Statement, arrays: Mapping[str, Array]) -> tuple[Var, Var] | None:
+    """(first-axis variable, last-axis variable) of a statement over one matrix domain, else None.
+
+    All its matrix accesses, and a matrix target, are `M[i, j]` with the same plain `i` and `j`, and
+    it has no other variables.
+    """
+    target = arrays[statement.target]
+    places = [load.index for load in loads(statement.body) if len(arrays[load.array].dims) == 2]
+    if len(target.dims) == 2:
+        places.append(statement.index)
+    if not places or any(len(p) != 2 for p in places) or len(set(places)) != 1:
+        return None
+    first, last = (index.variable for index in places[0])
+    if first is None or last is None or first == last:
+        return None
+    used = {*variables(statement.body), *statement.free, *statement.over}
+    if used != {first, last} or statement.reduce in ("max", "min"):
+        return None
+    plain = all(
+        index.variable is not None for load in loads(statement.body) for index in load.index
+    )
+    if not plain or any(index.variable is None for index in statement.index):
+        return None
+    return first, last
+
+
+def _streamed(statement: Statement, arrays: Mapping[str, Array]) -> bool:
+    """Whether a matrix access of the statement is a per-token input, which has another layout."""
+    return any(
+        arrays[name].role == "input" and len(arrays[name].dims) > 1 for name in reads(statement)
+    )
+
+
+def _renamed(statement: Statement, first: Var, last: Var, row: Var, lane: Var) -> Statement:
+    """The statement over the nest's own variables."""
+    names = {first: Index.of(lane), last: Index.of(row)}
+    swap = {first: lane, last: row}
+    index = tuple(Index.of(swap[i.variable]) for i in statement.index if i.variable is not None)
+    over = tuple(swap[var] for var in statement.over)
+    return Statement(
+        statement.target,
+        index,
+        substitute(statement.body, names),
+        over,
+        statement.reduce,
+        statement.accumulate,
+        statement.line,
+    )
+
+
+def _fuse(
+    statements: Sequence[Statement],
+    arrays: Mapping[str, Array],
+    replaces: Mapping[str, str],
+    lane_axis: int,
+) -> tuple[Item, ...]:
+    """Group statements over one matrix domain; later ones join the earliest nest that they may.
+
+    A statement may join a nest when nothing that it reads is reduced in that nest, or written by an
+    item after it, and when it replaces a carried matrix, when no later item reads the old one.
+    """
+    items: list[Item] = []
+    for statement in statements:
+        domain = matrix_domain(statement, arrays)
+        if domain is None or _streamed(statement, arrays):
+            items.append(statement)
+            continue
+        first, last = domain if lane_axis == 0 else reversed(domain)
+        old = replaces.get(statement.target)
+        home = _earliest(items, statement, (first.dim, last.dim), old)
+        if home is None:
+            lane, row = Var("i", first.dim), Var("j", last.dim)
+            items.append(Nest(row, lane, (_renamed(statement, first, last, row, lane),)))
+        else:
+            nest = items[home]
+            assert isinstance(nest, Nest)
+            joined = _renamed(statement, first, last, nest.row, nest.lane)
+            items[home] = Nest(nest.row, nest.lane, (*nest.statements, joined))
+    return tuple(items)
+
+
+def _earliest(
+    items: Sequence[Item], statement: Statement, dims: tuple[object, object], old: str | None
+) -> int | None:
+    """The first nest of these dims that comes after everything the statement waits for."""
+    sources = set(reads(statement))
+    home: int | None = None
+    for number, item in enumerate(items):
+        inner = item.statements if isinstance(item, Nest) else (item,)
+        waits = any(s.target in sources or old in reads(s) for s in inner)
+        reduced = any(s.target in sources and s.over for s in inner)
+        if isinstance(item, Nest) and (item.lane.dim, item.row.dim) == dims and not reduced:
+            if home is None or waits:
+                home = number
+        elif waits:
+            home = None
+    return home
+
+
+def split_dim(
+    items: Sequence[Item], carries: Sequence[Carry], arrays: Mapping[str, Array]
+) -> str | None:
+    """The dim whose blocks are independent in this scan, as text, or None.
+
+    Every nest is vectorised along it, every other statement is element-wise in it and plain, and
+    what a nest sums over it is not used again in the scan.
+    """
+    nests = [item for item in items if isinstance(item, Nest)]
+    if not nests or len({nest.lane.dim for nest in nests}) != 1:
+        return None
+    if any(len(arrays[c.before].dims) < 2 for c in carries):
+        return None
+    dim = nests[0].lane.dim
+    row_results = {s.target for nest in nests for s in nest.statements if nest.lane in s.over}
+    for item in items:
+        inner = item.statements if isinstance(item, Nest) else (item,)
+        if any(row_results.intersection(reads(s)) for s in inner):
+            return None
+        if isinstance(item, Statement):
+            plain = all(
+                index.variable is not None for load in loads(item.body) for index in load.index
+            )
+            lanes = [index.variable for index in item.index]
+            if item.over or not plain or len(lanes) != 1 or lanes[0] is None:
+                return None
+            if lanes[0].dim != dim:
+                return None
+    return str(dim)
+
+
+def _rotates(items: Sequence[Item], carries: Sequence[Carry]) -> bool:
+    """Whether the first nest of a token can run with the last nest of the token before.
+
+    True for `nest, narrow statements, nest` where the first nest reads nothing but carried matrices
+    and values that are known before the scan, and does not replace a carried matrix.
+    """
+    nests = [n for n, item in enumerate(items) if isinstance(item, Nest)]
+    if len(nests) != 2 or nests[0] != 0 or nests[1] != len(items) - 1:
+        return False
+    first, last = items[0], items[-1]
+    assert isinstance(first, Nest) and isinstance(last, Nest)
+    if (first.lane, first.row) != (last.lane, last.row):
+        return False
+    replaced = {carry.after for carry in carries}
+    written = {
+        s.target
+        for item in items
+        for s in ([item] if isinstance(item, Statement) else item.statements)
+    }
+    sources = {name for s in first.statements for name in reads(s)}
+    own = {s.target for s in first.statements}
+    return not own & replaced and not (sources - own) & written
+
+
+def loads_of(nest: Nest) -> tuple[Load, ...]:
+    """Every access of a nest, each once, in order."""
+    return tuple(dict.fromkeys(load for s in nest.statements for load in loads(s.body)))
+
+
+def targets(items: Collection[Item]) -> frozenset[str]:
+    """All arrays that the items write."""
+    return frozenset(
+        s.target for item in items for s in (item.statements if isinstance(item, Nest) else (item,))
+    )

@@ -1,0 +1,166 @@
+"""Statements and their carries in, batches and scans out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from fwgen.errors import InternalError
+from fwgen.ir.nodes import Array, Statement
+from fwgen.ir.walk import reads
+from fwgen.schedule.graph import components, dependents, needed, ordered
+from fwgen.schedule.nests import body
+from fwgen.schedule.plan import Batch, Carry, Scan
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What all scans of a sweep have in common."""
+
+    reverse: bool
+    history: bool
+    lane_axis: int
+
+
+def phases(
+    statements: Sequence[Statement],
+    carries: Sequence[Carry],
+    arrays: Mapping[str, Array],
+    stored: Collection[str],
+    *,
+    reverse: bool = False,
+    history: bool = False,
+    lane_axis: int = 0,
+    together: Collection[str] = (),
+) -> tuple[Batch | Scan, ...]:
+    """Sort statements into batches and scans.
+
+    A statement is part of a scan when the carry needs it, or when it touches a matrix of the scan
+    (matrices have no row per token). `stored` arrays get a row per token whatever their rank.
+    `together` names more matrices; all that touch one then run in one scan with all carries.
+    Every array is complete before a later phase reads it.
+    """
+    groups = [list(carries)] if together else _groups(statements, carries)
+    owner: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        for index in _scan_members(statements, group, arrays, stored, together):
+            owner.setdefault(index, number)
+    form = _Form(reverse, history, lane_axis)
+    return _sequence(statements, groups, owner, arrays, form)
+
+
+def _groups(statements: Sequence[Statement], carries: Sequence[Carry]) -> list[list[Carry]]:
+    """Carries that depend on each other, in topological order."""
+    edges: dict[int, set[int]] = {}
+    for number, carry in enumerate(carries):
+        used = {carry.after}
+        for statement in needed(statements, [carry.after]):
+            used.update(reads(statement))
+        edges[number] = {
+            other
+            for other, c in enumerate(carries)
+            if c.before in used or (c.after in used and c is not carry)
+        }
+    return [[carries[n] for n in part] for part in components(edges)]
+
+
+def _scan_members(
+    statements: Sequence[Statement],
+    group: Sequence[Carry],
+    arrays: Mapping[str, Array],
+    stored: Collection[str],
+    together: Collection[str],
+) -> list[int]:
+    """Positions of the statements that belong to the scan of `group`."""
+    before = {carry.before for carry in group}
+    after = {carry.after for carry in group}
+    moving = dependents(statements, before)
+    required = {id(s) for s in needed(statements, after) if moving.intersection(reads(s))}
+    required |= {id(s) for s in statements if s.target in after}
+    matrices = {name for name in before | after if len(arrays[name].dims) > 1}
+    matrices.update(together)
+    found: set[int] = set()
+    changed = True
+    while changed:
+        changed = False
+        for number, statement in enumerate(statements):
+            touches = matrices.intersection([*reads(statement), statement.target])
+            if number not in found and (touches or id(statement) in required):
+                found.add(number)
+                changed = True
+                target = arrays[statement.target]
+                wide = len(target.dims) > 1 and target.role == "local"
+                if wide and target.name not in stored:
+                    matrices.add(target.name)
+    return sorted(found)
+
+
+def _sequence(
+    statements: Sequence[Statement],
+    groups: Sequence[Sequence[Carry]],
+    owner: Mapping[int, int],
+    arrays: Mapping[str, Array],
+    form: _Form,
+) -> tuple[Batch | Scan, ...]:
+    """Alternate batches and scans until every statement is placed."""
+    writers: dict[str, set[int]] = {}
+    for number, statement in enumerate(statements):
+        writers.setdefault(statement.target, set()).add(number)
+    # The row of an old value is the new value of the token before: it exists once the scan has run.
+    follows = {c.before: (c.after, g) for g, group in enumerate(groups) for c in group}
+    waits: list[set[int]] = []
+    for number, statement in enumerate(statements):
+        names = reads(statement)
+        for name in names:
+            after, group_ = follows.get(name, ("", -1))
+            if group_ >= 0 and owner.get(number) != group_:
+                names = [*names, after]
+        waits.append(set().union(*(writers.get(n, set()) for n in names)))
+    placed: set[int] = set()
+    done: list[Batch | Scan] = []
+    pending = list(range(len(groups)))
+    while len(placed) < len(statements):
+        batch: list[Statement] = []
+        progress = True
+        while progress:
+            progress = False
+            for number, statement in enumerate(statements):
+                if number in placed or number in owner or not waits[number] <= placed:
+                    continue
+                placed.add(number)
+                batch.append(statement)
+                progress = True
+        if batch:
+            done.append(Batch(tuple(batch)))
+        ready = [g for g in pending if _ready(g, owner, waits, placed)]
+        if not ready and len(placed) < len(statements):
+            left = [s.target for n, s in enumerate(statements) if n not in placed]
+            raise InternalError(f"the statements for {', '.join(left)} cannot be scheduled")
+        if ready:
+            group = ready[0]
+            pending.remove(group)
+            members = [n for n, g in owner.items() if g == group]
+            placed.update(members)
+            inside = [statements[n] for n in sorted(members)]
+            done.append(_scan(inside, groups[group], arrays, form))
+    return tuple(done)
+
+
+def _ready(group: int, owner: Mapping[int, int], waits: list[set[int]], placed: set[int]) -> bool:
+    members = {n for n, g in owner.items() if g == group}
+    return all(waits[n] <= placed | members for n in members)
+
+
+def _scan(
+    statements: Sequence[Statement],
+    carries: Sequence[Carry],
+    arrays: Mapping[str, Array],
+    form: _Form,
+) -> Scan:
+    """Order the body so that an old matrix is read before the new one replaces it."""
+    swaps = [(c.before, c.after) for c in carries if len(arrays[c.before].dims) > 1]
+    order = ordered(statements, () if form.history else swaps)
+    if order is None:
+        raise InternalError("a state is read after its replacement was needed")
+    items, rotated, split = body(order, carries, arrays, form.lane_axis)
+    return Scan(tuple(carries), items, form.reverse, rotated, split, form.history)

@@ -1,0 +1,179 @@
+"""The backward of a rule whose adjoint recurrence needs no state: two passes, nothing replayed.
+
+For an affine stage the adjoint of the state obeys a recurrence of its own. One pass backward in
+time runs it and everything that depends on adjoints alone; one pass forward rebuilds the states
+from what the forward kept of their writes, and collects the gradients that need a state. The split
+is found from the statements: it exists when none of them needs both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fwgen.ir.nodes import Array, Statement, Step
+from fwgen.ir.walk import reads
+from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
+from fwgen.schedule.forward import state_carries
+from fwgen.schedule.graph import dependents, needed
+from fwgen.schedule.phases import phases
+from fwgen.schedule.plan import Carry, Kernel, Sweep, Telescoped
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Which pass runs which adjoint statement, and what the forward has to keep."""
+
+    reverse: tuple[Statement, ...]
+    forward: tuple[Statement, ...]
+    saved: tuple[str, ...]
+
+
+def split(step: Step, adjoint: Adjoint) -> Split | str:
+    """Divide adjoint statements into those that need no state and the rest; or why it cannot be."""
+    states = {name for s in step.states for name in (s.old, s.new)}
+    matrices = {a.name for a in step.arrays if len(a.dims) > 1 and a.role == "local"}
+    held = states | (dependents(step.statements, states) & matrices)
+    adjoints = {name for _, seed, old in adjoint.carries for name in (seed, old)}
+    adjoints |= {a.name for a in adjoint.arrays if a.name.endswith("_total")}
+    second = {n for n, s in enumerate(adjoint.statements) if held.intersection(reads(s))}
+    late = {adjoint.statements[n].target for n in second}
+    for number, statement in enumerate(adjoint.statements):
+        if number not in second and late.intersection(reads(statement)):
+            second.add(number)
+            late.add(statement.target)
+    for number in sorted(second):
+        statement = adjoint.statements[number]
+        if adjoints.intersection([statement.target, *reads(statement)]):
+            return f"the gradient of {statement.target.removeprefix('d_')} needs a state and an adjoint state"
+    first = [s for n, s in enumerate(adjoint.statements) if n not in second]
+    rest = [s for n, s in enumerate(adjoint.statements) if n in second]
+    saved = _kept(step, [*first, *rest], held)
+    if isinstance(saved, str):
+        return saved
+    return Split(tuple(first), tuple(rest), saved)
+
+
+def _kept(step: Step, uses: Sequence[Statement], held: set[str]) -> tuple[str, ...] | str:
+    """Values computed from a state that the backward needs again."""
+    new = {s.new for s in step.states}
+    from_state = {s.target for s in step.statements if held.intersection(reads(s))} - held
+    values = _values(step, uses, from_state, [*new])
+    saved = tuple(a.name for a in step.arrays if a.name in values and a.name in from_state)
+    wide = [a.name for a in step.arrays if a.name in saved and len(a.dims) > 1]
+    return f"{wide[0]} would have to be kept for every token" if wide else saved
+
+
+def _values(
+    step: Step, uses: Iterable[Statement], given: set[str], more: Sequence[str] = ()
+) -> set[str]:
+    """Forward arrays that `uses` and the arrays `more` depend on, looking no further than `given`."""
+    wanted = {name for s in uses for name in reads(s)} | set(more)
+    open_ = [s for s in step.statements if s.target not in given]
+    for statement in needed(open_, wanted):
+        wanted.update(reads(statement))
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One sweep in the making: its adjoint statements, its direction and its carries."""
+
+    own: tuple[Statement, ...]
+    reverse: bool
+    carries: tuple[Carry, ...]
+    finale: tuple[Statement, ...] = ()
+
+
+def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescoped) -> Kernel:
+    """The backward kernel: a reverse sweep, a forward sweep, and a reverse sweep for decays."""
+    third = _after_decays(parts, decays)
+    adjoints = tuple(
+        Carry(seed, old, f"grad_final {name}", f"grad_state {name}")
+        for name, seed, old in adjoint.carries
+    )
+    passes = [
+        _Pass(tuple(s for s in parts.reverse if id(s) not in third), True, adjoints),
+        _Pass(
+            tuple(s for s in parts.forward if id(s) not in third),
+            False,
+            state_carries(step, False),
+            decays.finale,
+        ),
+        _Pass(
+            (*decays.statements, *(s for s in (*parts.reverse, *parts.forward) if id(s) in third)),
+            True,
+            decays.carries,
+        ),
+    ]
+    used = [p for p in passes if p.own or p.finale]
+    arrays = (*step.arrays, *adjoint.arrays, *decays.arrays)
+    sweeps = tuple(
+        _sweep(step, adjoint, parts.saved, arrays, used[:n], used[n], used[n + 1 :])
+        for n in range(len(used))
+    )
+    return Kernel("backward", arrays, sweeps, param_gradients(step, adjoint))
+
+
+def _after_decays(parts: Split, decays: Telescoped) -> set[int]:
+    """Identities of the adjoint statements that wait for the gradient of a decay."""
+    late = {s.target for s in decays.statements}
+    found: set[int] = set()
+    for statement in (*parts.reverse, *parts.forward):
+        if late.intersection(reads(statement)):
+            late.add(statement.target)
+            found.add(id(statement))
+    return found
+
+
+def _sweep(
+    step: Step,
+    adjoint: Adjoint,
+    kept: Sequence[str],
+    arrays: Sequence[Array],
+    earlier: Sequence[_Pass],
+    this: _Pass,
+    later: Sequence[_Pass],
+) -> Sweep:
+    """Forward values recomputed or loaded, the adjoint statements, and what crosses sweeps."""
+    by_name = {a.name: a for a in arrays}
+    own_names = {name for c in this.carries for name in (c.before, c.after)}
+    gradients = {array: f"grad {name}" for name, array in adjoint.gradients}
+    heads = {array for name, array in adjoint.gradients if by_name[name].role == "param"}
+    made = {s.target for p in earlier for s in p.own} - own_names - heads
+    after = {s.target for p in later for s in p.own}
+    asked = {name for p in later for s in (*p.own, *p.finale) for name in reads(s)} | after
+    uses = {name for s in (*this.own, *this.finale) for name in reads(s)}
+    fetches = tuple(n for n in by_name if n in made and n in uses | {s.target for s in this.own})
+    given = {*kept, *made}
+    rebuilt = {c.after for c in this.carries} & {s.new for s in step.states}
+    forward = needed([s for s in step.statements if s.target not in given], uses | rebuilt)
+    own = merged(this.own, {a.name for a in adjoint.arrays} - heads, fetches)
+    statements = (*forward, *own)
+    targets = {s.target for s in own} - own_names - heads
+    spills = tuple(n for n in by_name if n in targets and n in asked)
+    read = {name for s in statements for name in reads(s)}
+    loads = [(n, f"input {n}") for n, a in by_name.items() if n in read and a.role == "input"]
+    loads += [(name, f"saved {name}") for name in kept if name in read]
+    loads += [(adjoint.output_seed, "grad_y")] if adjoint.output_seed in read else []
+    stores = tuple(
+        (n, gradients[n]) for n in by_name if n in gradients and n in targets and n not in after
+    )
+    return Sweep(
+        phases(
+            statements,
+            this.carries,
+            by_name,
+            {*spills, *gradients},
+            reverse=this.reverse,
+            lane_axis=0 if this.reverse else 1,
+        ),
+        this.reverse,
+        tuple(loads),
+        stores,
+        this.carries,
+        fetches,
+        spills,
+        this.finale,
+        key_lanes=not this.reverse,
+    )

@@ -1,0 +1,562 @@
+"""deltanet: the recurrent form in Triton, forward, step and backward.
+
+One token:
+
+    n = sum_i square(k[i])
+    c = rsqrt(n + 1e-06)
+    kf[i] = k[i] * c
+    p[i] = sum_j W[i, j] * kf[j]
+    u[i] = beta * (v[i] - p[i])
+    W_1[i, j] = W[i, j] + u[i] * kf[j]
+    n_1 = sum_i square(q[i])
+    c2 = rsqrt(n_1 + 1e-06)
+    phi_q[i] = q[i] * c2
+    p_1[i] = sum_j W_1[i, j] * phi_q[j]
+    y[i] = rsqrt(K) * p_1[i]
+    next W = W_1
+
+Adjoint of a token, last statement first:
+
+    d_p_1[i] += d_y[i] * rsqrt(K)
+    d_W_1[i, j] += d_p_1[i] * phi_q[j]
+    d_phi_q[j] += sum_i d_p_1[i] * W_1[i, j]
+    d_q[i] += d_phi_q[i] * c2
+    d_c2 += sum_i d_phi_q[i] * q[i]
+    d_n_1 += -0.5 * d_c2 * c2 * c2 * c2
+    d_q[i] += 2 * d_n_1 * q[i]
+    d_W[i, j] += d_W_1[i, j]
+    d_u[i] += sum_j d_W_1[i, j] * kf[j]
+    d_kf[j] += sum_i d_W_1[i, j] * u[i]
+    d_beta += sum_i d_u[i] * (v[i] - p[i])
+    d_v[i] += d_u[i] * beta
+    d_p[i] += -d_u[i] * beta
+    d_W[i, j] += d_p[i] * kf[j]
+    d_kf[j] += sum_i d_p[i] * W[i, j]
+    d_k[i] += d_kf[i] * c
+    d_c += sum_i d_kf[i] * k[i]
+    d_n += -0.5 * d_c * c * c * c
+    d_k[i] += 2 * d_n * k[i]
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def square(x):
+    return x * x
+
+
+@triton.jit
+def recurrent_forward(
+    q_ptr, q_batch, q_token, q_head, q_group,
+    k_ptr, k_batch, k_token, k_head, k_group,
+    v_ptr, v_batch, v_token, v_head, v_group,
+    beta_ptr, beta_batch, beta_token, beta_head, beta_group,
+    W_initial, W_batch, W_head,
+    y_ptr,
+    W_final,
+    saved_ptr,
+    cu_seqlens,
+    T,
+    interval,
+    H,
+    tiles,
+    K,
+    V,
+    BLOCK_F: tl.constexpr,
+    TILE_V: tl.constexpr,
+):
+    """Tokens in order; states stay in registers, every `interval` tokens they are saved."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = (program % tiles).to(tl.int32)
+    head = (program // tiles) % H
+    sequence = program // (tiles * H)
+    at_F = tl.arange(0, BLOCK_F)
+    in_F = at_F < K
+    at_V = tile * TILE_V + tl.arange(0, TILE_V)
+    in_V = at_V < V
+    at_V_F = at_V[:, None] * K + at_F[None, :]
+    in_V_F = in_V[:, None] & in_F[None, :]
+    if cu_seqlens is not None:
+        start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
+        stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
+        length = stop - start
+        batch = sequence * 0
+    else:
+        start = sequence * 0
+        length = sequence * 0 + T
+        batch = sequence
+    q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
+    k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
+    v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
+    beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
+    if W_initial is not None:
+        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+    else:
+        W = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+    for step in range(0, length):
+        token = start + step
+        if saved_ptr is not None:
+            if step % interval == 0:
+                slot = (batch * T + start) // interval + sequence + step // interval
+                saved_row = saved_ptr + (slot * H + head) * (K * V)
+                tl.store(saved_row + at_V_F, W, mask=in_V_F)
+        q_at = q_row + token * q_token
+        q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+        k_at = k_row + token * k_token
+        k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+        v_at = v_row + token * v_token
+        v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+        beta_at = beta_row + token * beta_token
+        beta = tl.load(beta_at).to(tl.float32)
+        n = tl.sum(square(k), axis=0)
+        c = tl.rsqrt(n + 1e-06)
+        kf = k * c
+        p = tl.sum(W * kf[None, :], axis=1)
+        u = beta * (v - p)
+        W_1 = W + u[:, None] * kf[None, :]
+        n_1 = tl.sum(square(q), axis=0)
+        c2 = tl.rsqrt(n_1 + 1e-06)
+        phi_q = q * c2
+        p_1 = tl.sum(W_1 * phi_q[None, :], axis=1)
+        y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
+        tl.store(y_ptr + ((batch * T + token) * H + head) * V + at_V, y, mask=in_V)
+        W = W_1
+    if W_final is not None:
+        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_F, W, mask=in_V_F)
+
+
+@triton.jit
+def recurrent_step(
+    q_ptr, q_batch, q_token, q_head, q_group,
+    k_ptr, k_batch, k_token, k_head, k_group,
+    v_ptr, v_batch, v_token, v_head, v_group,
+    beta_ptr, beta_batch, beta_token, beta_head, beta_group,
+    W_initial, W_batch, W_head,
+    y_ptr,
+    W_final,
+    H,
+    tiles,
+    K,
+    V,
+    BLOCK_F: tl.constexpr,
+    TILE_V: tl.constexpr,
+):
+    """One token: reads the states, writes the output and the new states."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = (program % tiles).to(tl.int32)
+    head = (program // tiles) % H
+    sequence = program // (tiles * H)
+    at_F = tl.arange(0, BLOCK_F)
+    in_F = at_F < K
+    at_V = tile * TILE_V + tl.arange(0, TILE_V)
+    in_V = at_V < V
+    at_V_F = at_V[:, None] * K + at_F[None, :]
+    in_V_F = in_V[:, None] & in_F[None, :]
+    batch = sequence
+    token = sequence * 0
+    q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
+    k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
+    v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
+    beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
+    if W_initial is not None:
+        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+    else:
+        W = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+    q_at = q_row + token * q_token
+    q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+    k_at = k_row + token * k_token
+    k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+    v_at = v_row + token * v_token
+    v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+    beta_at = beta_row + token * beta_token
+    beta = tl.load(beta_at).to(tl.float32)
+    n = tl.sum(square(k), axis=0)
+    c = tl.rsqrt(n + 1e-06)
+    kf = k * c
+    p = tl.sum(W * kf[None, :], axis=1)
+    u = beta * (v - p)
+    W_1 = W + u[:, None] * kf[None, :]
+    n_1 = tl.sum(square(q), axis=0)
+    c2 = tl.rsqrt(n_1 + 1e-06)
+    phi_q = q * c2
+    p_1 = tl.sum(W_1 * phi_q[None, :], axis=1)
+    y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
+    tl.store(y_ptr + (sequence * H + head) * V + at_V, y, mask=in_V)
+    if W_final is not None:
+        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_F, W_1, mask=in_V_F)
+
+
+@triton.jit
+def recurrent_backward(
+    q_ptr, q_batch, q_token, q_head, q_group,
+    k_ptr, k_batch, k_token, k_head, k_group,
+    v_ptr, v_batch, v_token, v_head, v_group,
+    beta_ptr, beta_batch, beta_token, beta_head, beta_group,
+    saved_ptr,
+    d_y_ptr,
+    d_W_final,
+    W_replay,
+    d_q_ptr,
+    d_q_ptr_tile,
+    d_k_ptr,
+    d_k_ptr_tile,
+    d_v_ptr,
+    d_beta_ptr,
+    d_beta_ptr_tile,
+    d_W_initial,
+    cu_seqlens,
+    T,
+    interval,
+    H,
+    tiles,
+    K,
+    V,
+    BLOCK_F: tl.constexpr,
+    TILE_V: tl.constexpr,
+):
+    """Chunks from last to first: replay from the checkpoint, then the adjoint token by token."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = (program % tiles).to(tl.int32)
+    head = (program // tiles) % H
+    sequence = program // (tiles * H)
+    at_F = tl.arange(0, BLOCK_F)
+    in_F = at_F < K
+    at_V = tile * TILE_V + tl.arange(0, TILE_V)
+    in_V = at_V < V
+    at_V_F = at_V[:, None] * K + at_F[None, :]
+    in_V_F = in_V[:, None] & in_F[None, :]
+    if cu_seqlens is not None:
+        start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
+        stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
+        length = stop - start
+        batch = sequence * 0
+    else:
+        start = sequence * 0
+        length = sequence * 0 + T
+        batch = sequence
+    q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
+    k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
+    v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
+    beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
+    if d_W_final is not None:
+        d_W_next = tl.load(d_W_final + (sequence * H + head) * (K * V) + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+    else:
+        d_W_next = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+    chunks = (length + interval - 1) // interval
+    for chunk in range(0, chunks):
+        first = (chunks - 1 - chunk) * interval
+        count = tl.minimum(length - first, interval)
+        slot = (batch * T + start) // interval + sequence + first // interval
+        saved_row = saved_ptr + (slot * H + head) * (K * V)
+        W = tl.load(saved_row + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        # Barriers part what one thread writes from what another reads; do not remove them.
+        tl.debug_barrier()
+        for step in range(0, count):
+            token = start + first + step
+            tl.store(W_replay + ((sequence * H + head) * interval + step) * (K * V) + at_V_F, W, mask=in_V_F)
+            k_at = k_row + token * k_token
+            k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            v_at = v_row + token * v_token
+            v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+            beta_at = beta_row + token * beta_token
+            beta = tl.load(beta_at).to(tl.float32)
+            n = tl.sum(square(k), axis=0)
+            c = tl.rsqrt(n + 1e-06)
+            kf = k * c
+            p = tl.sum(W * kf[None, :], axis=1)
+            u = beta * (v - p)
+            W_1 = W + u[:, None] * kf[None, :]
+            W = W_1
+        tl.debug_barrier()
+        for step in range(0, count):
+            row = count - 1 - step
+            token = start + first + row
+            row_at = (batch * T + token) * H + head
+            W = tl.load(W_replay + ((sequence * H + head) * interval + row) * (K * V) + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+            q_at = q_row + token * q_token
+            q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            k_at = k_row + token * k_token
+            k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            v_at = v_row + token * v_token
+            v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+            beta_at = beta_row + token * beta_token
+            beta = tl.load(beta_at).to(tl.float32)
+            if d_y_ptr is not None:
+                d_y = tl.load(d_y_ptr + row_at * V + at_V, mask=in_V, other=0.0).to(tl.float32)
+            else:
+                d_y = tl.full((TILE_V,), 0.0, tl.float32)
+            d_W_1 = d_W_next
+            n = tl.sum(square(k), axis=0)
+            c = tl.rsqrt(n + 1e-06)
+            kf = k * c
+            p = tl.sum(W * kf[None, :], axis=1)
+            u = beta * (v - p)
+            W_1 = W + u[:, None] * kf[None, :]
+            n_1 = tl.sum(square(q), axis=0)
+            c2 = tl.rsqrt(n_1 + 1e-06)
+            phi_q = q * c2
+            d_p_1 = d_y * tl.rsqrt(tl.cast(K, tl.float32))
+            d_W_1 += d_p_1[:, None] * phi_q[None, :]
+            d_phi_q = tl.sum(d_p_1[:, None] * W_1, axis=0)
+            d_q = d_phi_q * c2
+            d_c2 = tl.sum(d_phi_q * q, axis=0)
+            d_n_1 = -(0.5 * d_c2 * c2 * c2 * c2)
+            d_q += 2.0 * d_n_1 * q
+            if d_q_ptr is not None:
+                tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_F, d_q, mask=in_F)
+            d_W = d_W_1
+            d_u = tl.sum(d_W_1 * kf[None, :], axis=1)
+            d_kf = tl.sum(d_W_1 * u[:, None], axis=0)
+            d_beta = tl.sum(d_u * (v - p), axis=0)
+            if d_beta_ptr is not None:
+                tl.store(d_beta_ptr + tile.to(tl.int64) * d_beta_ptr_tile + row_at * 1, d_beta)
+            d_v = d_u * beta
+            if d_v_ptr is not None:
+                tl.store(d_v_ptr + row_at * V + at_V, d_v, mask=in_V)
+            d_p = -(d_u * beta)
+            d_W += d_p[:, None] * kf[None, :]
+            d_kf += tl.sum(d_p[:, None] * W, axis=0)
+            d_k = d_kf * c
+            d_c = tl.sum(d_kf * k, axis=0)
+            d_n = -(0.5 * d_c * c * c * c)
+            d_k += 2.0 * d_n * k
+            if d_k_ptr is not None:
+                tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_F, d_k, mask=in_F)
+            d_W_next = d_W
+    if d_W_initial is not None:
+        tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_F, d_W_next, mask=in_V_F)
+
+
+# Numbers of a tile: what lives at once then fits the registers of a few warps.
+FORWARD_ROOM, BACKWARD_ROOM = 2048, 1024
+
+
+class Plan(NamedTuple):
+    """Lengths of blocks, how many tiles split the parallel axis, and warps per program."""
+
+    BLOCK_F: int
+    TILE_V: int
+    tiles: int
+    warps: int
+
+
+def plan(K, V, room):
+    """Blocks for these sizes, tiles of about `room` numbers.
+
+    Raises NotImplementedError for a state too large for a program.
+    """
+    BLOCK_F = triton.next_power_of_2(K)
+    TILE_V = min(triton.next_power_of_2(V), max(1, room // (BLOCK_F)))
+    largest = max(BLOCK_F, 1, BLOCK_F * TILE_V, TILE_V)
+    if largest > 65536:
+        raise NotImplementedError(
+            f"the recurrent Triton kernel keeps a block of {largest} numbers per head, more than "
+            f"65536 (K = {K}, V = {V}); backend='cpu' serves it"
+        )
+    return Plan(
+        BLOCK_F,
+        TILE_V,
+        triton.cdiv(V, TILE_V),
+        min(16, max(1, largest // 512)),
+    )
+
+
+def interval(T):
+    """Tokens between two checkpoints: about the square root of the length."""
+    return 1 << ((T - 1).bit_length() + 1) // 2
+
+
+def rows(x, lead):
+    """A tensor whose axes after the first `lead` are contiguous."""
+    expected = 1
+    for length, stride in zip(reversed(x.shape[lead:]), reversed(x.stride()[lead:])):
+        if length != 1 and stride != expected:
+            return x.contiguous()
+        expected *= length
+    return x
+
+
+def whole(x, lead):
+    """Flags may hold any type; the kernels read integers and float32."""
+    if x.dtype == torch.bool:
+        return rows(x.to(torch.int8), lead)
+    return rows(x.float() if x.is_floating_point() else x, lead)
+
+
+def strides(x, H):
+    """Strides of batch, token and head, and how many heads share one of this input."""
+    return (*x.stride()[:3], H // x.shape[2])
+
+
+def state_strides(x):
+    """Strides of sequence and head of a state that may be absent."""
+    return (0, 0) if x is None else x.stride()[:2]
+
+
+def take(inputs, params, buffers, states):
+    """The tensors of a call as the kernels read them."""
+    inputs = [rows(inputs[0], 3), rows(inputs[1], 3), rows(inputs[2], 3), rows(inputs[3], 3)]
+    heads = [x.contiguous() for x in (*params, *buffers)]
+    return inputs, heads, [None if x is None else rows(x, 2) for x in states]
+
+
+def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, training, want_final):
+    """y [B, T, H, ...], final states [N, H, ...] (if wanted) and, for training, the checkpoints.
+
+    sizes: the named dims. inputs [B, T, heads, ...], params and buffers [H, ...], states
+    [N, H, ...] or None for the start value, cu_seqlens [N + 1] or None, position [N] or None.
+    """
+    inputs, heads, states = take(inputs, params, buffers, states)
+    like, H = inputs[0], max(x.shape[2] for x in inputs)
+    B, T = like.shape[:2]
+    N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    K, V = sizes["K"], sizes["V"]
+    blocks = plan(K, V, FORWARD_ROOM)
+    dtype = like.dtype if like.is_floating_point() else torch.float32
+    y = torch.empty((B, T, H, V), dtype=dtype, device=like.device)
+    finals = [None] * 1
+    if want_final:
+        finals = [
+            torch.empty((N, H, V, K), dtype=torch.float32, device=like.device),
+        ]
+    saved = None
+    if training:
+        slots = B * T // interval(T) + N if T else N
+        saved = torch.empty((slots, H, (K * V)), dtype=torch.float32, device=like.device)
+    if N * H == 0:
+        return y, finals, [saved] if training else []
+    if T == 1 and not training and cu_seqlens is None:
+        recurrent_step[(N * H * blocks.tiles,)](
+            inputs[0], *strides(inputs[0], H),
+            inputs[1], *strides(inputs[1], H),
+            inputs[2], *strides(inputs[2], H),
+            inputs[3], *strides(inputs[3], H),
+            states[0], *state_strides(states[0]),
+            y,
+            finals[0],
+            H,
+            blocks.tiles,
+            K,
+            V,
+            BLOCK_F=blocks.BLOCK_F,
+            TILE_V=blocks.TILE_V,
+            num_warps=blocks.warps,
+            enable_fp_fusion=True,
+        )
+        return y, finals if want_final else [], []
+    recurrent_forward[(N * H * blocks.tiles,)](
+        inputs[0], *strides(inputs[0], H),
+        inputs[1], *strides(inputs[1], H),
+        inputs[2], *strides(inputs[2], H),
+        inputs[3], *strides(inputs[3], H),
+        states[0], *state_strides(states[0]),
+        y,
+        finals[0],
+        saved,
+        cu_seqlens,
+        T,
+        interval(T) if T else 1,
+        H,
+        blocks.tiles,
+        K,
+        V,
+        BLOCK_F=blocks.BLOCK_F,
+        TILE_V=blocks.TILE_V,
+        num_warps=blocks.warps,
+        enable_fp_fusion=True,
+    )
+    return y, finals if want_final else [], [saved] if training else []
+
+
+def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved, grad_y, grad_finals, wanted):
+    """Gradients of inputs [B, T, H, ...], params [H, ...] and states [N, H, ...], None if unwanted.
+
+    `saved` is what `forward` kept; `grad_finals` holds None for states without a gradient;
+    `wanted` has a truth value per input, param and state.
+    """
+    inputs, heads, states = take(inputs, params, buffers, states)
+    like, H = inputs[0], max(x.shape[2] for x in inputs)
+    B, T = like.shape[:2]
+    N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    K, V = sizes["K"], sizes["V"]
+    blocks = plan(K, V, BACKWARD_ROOM)
+    (saved,) = saved
+    grad_y = None if grad_y is None else grad_y.contiguous()
+    grad_finals = [None if g is None else g.float().contiguous() for g in grad_finals]
+
+    def fresh(*shape):
+        return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+    replay = [
+        fresh(N * H, interval(T), (K * V)),
+    ]
+    parts = [
+        fresh(blocks.tiles, B, T, H, K) if wanted[0] else None,
+        fresh(blocks.tiles, B, T, H, K) if wanted[1] else None,
+        fresh(B, T, H, V) if wanted[2] else None,
+        fresh(blocks.tiles, B, T, H) if wanted[3] else None,
+        fresh(N, H, V, K) if wanted[4] else None,
+    ]
+    if N * H:
+        recurrent_backward[(N * H * blocks.tiles,)](
+            inputs[0], *strides(inputs[0], H),
+            inputs[1], *strides(inputs[1], H),
+            inputs[2], *strides(inputs[2], H),
+            inputs[3], *strides(inputs[3], H),
+            saved,
+            grad_y,
+            grad_finals[0],
+            replay[0],
+            parts[0],
+            0 if parts[0] is None else parts[0].stride(0),
+            parts[1],
+            0 if parts[1] is None else parts[1].stride(0),
+            parts[2],
+            parts[3],
+            0 if parts[3] is None else parts[3].stride(0),
+            parts[4],
+            cu_seqlens,
+            T,
+            interval(T) if T else 1,
+            H,
+            blocks.tiles,
+            K,
+            V,
+            BLOCK_F=blocks.BLOCK_F,
+            TILE_V=blocks.TILE_V,
+            num_warps=blocks.warps,
+            enable_fp_fusion=True,
+        )
+    found = []
+    for part, (tiled, summed, zero) in zip(parts, LEADING):
+        if part is not None and zero:
+            part = part.zero_()
+        if part is not None and tiled:
+            part = total(part)
+        if part is not None and summed:
+            part = total(part)
+        found.append(part)
+    return found
+
+
+# For inputs, params and states: partial sums of tiles lead, those of sequences, no gradient flows.
+LEADING = [
+    (True, False, False),
+    (True, False, False),
+    (False, False, False),
+    (True, False, False),
+    (False, False, False),
+]
+
+
+def total(parts):
+    """The sum over the first axis, in index order."""
+    first, *rest = parts.unbind(0)
+    for part in rest:
+        first = first + part
+    return first

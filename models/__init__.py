@@ -1,0 +1,1 @@
+"""Readable models over compiled rules: one layer, `attention.FastWeightAttention`, many tasks."""
