@@ -2,8 +2,8 @@
 
 A fenced block that follows a line `<!-- $ COMMAND -->` holds what the command prints. Run without
 arguments to make all blocks again, with `--check` to exit 1 when one is stale. Commands are
-`fwgen ...` or `show FILE [FROM TO]`, which prints (lines of) a file, with `| head -N` at will; they
-run in `docs/examples`.
+`fwgen ...`, run in `docs/examples`, and `show FILE [PATTERN COUNT]`, which prints a file or COUNT
+lines of it from the first with the pattern on; `| head -N` cuts either.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,10 +30,7 @@ def output(command: str) -> str:
         return "".join(output(command).splitlines(keepends=True)[: int(limit)]) + "...\n"
     name, *arguments = shlex.split(command)
     if name == "show":
-        path, *limits = arguments
-        lines = (ROOT / path).read_text("utf-8").splitlines()
-        first, last = map(int, limits) if limits else (1, len(lines))
-        return "\n".join(lines[first - 1 : last]) + "\n"
+        return show(*arguments)
     if name != "fwgen":
         raise SystemExit(f"unknown command: {command}")
     done = subprocess.run(
@@ -46,6 +44,15 @@ def output(command: str) -> str:
     if done.returncode > 1:
         raise SystemExit(f"{command}: exit {done.returncode}\n{done.stdout}")
     return done.stdout.rstrip("\n") + "\n"
+
+
+def show(path: str, pattern: str = "", count: str = "0") -> str:
+    """A file, or `count` lines from the first one that has `pattern`, without their indent."""
+    lines = (ROOT / path).read_text("utf-8").splitlines()
+    if pattern:
+        start = next(n for n, line in enumerate(lines) if pattern in line)
+        lines = lines[start : start + int(count)]
+    return textwrap.dedent("\n".join(lines)) + "\n"
 
 
 def renewed(page: str) -> str:

@@ -82,6 +82,8 @@ class RuleMixer(nn.Module):
     the size of the output. Raises ArgumentError for a dim that nothing binds.
     """
 
+    calls: Tensor  # sequences started, for the redraw of random features
+
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
         self.config = config

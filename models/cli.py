@@ -12,7 +12,7 @@ from typing import Any
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
 
 
-def add_commands(commands: argparse._SubParsersAction) -> None:
+def add_commands(commands: Any) -> None:
     """Add `train` and `plot` to the subparsers of `fwgen`; `args.run(args)` runs what was given."""
     train = commands.add_parser("train", help="train a model on compiled rules")
     tasks = train.add_subparsers(dest="task", required=True, metavar="TASK")
@@ -56,6 +56,7 @@ def _add_retrieval(parser: argparse.ArgumentParser) -> None:
     add("--backend", default="auto")
     add("--form", default="auto")
     add("--device", default="cpu")
+    add("--threads", type=int, default=0, metavar="N", help="of PyTorch; 1 is best for small S")
     add("--out", type=Path, help="folder of the run (default: runs/retrieval/...)")
     add("--resume", action="store_true", help="go on from the checkpoint in the folder")
     parser.set_defaults(run=run, action=_retrieval)
@@ -86,8 +87,12 @@ def _plot(args: argparse.Namespace) -> int:
 
 
 def _retrieval(args: argparse.Namespace) -> int:
+    import torch
+
     from . import plot, retrieval, train
 
+    if args.threads > 0:
+        torch.set_num_threads(args.threads)
     training = train.TrainConfig(
         args.steps, args.lr, args.eval_every, args.checkpoint_every, args.patience, args.stop_loss
     )

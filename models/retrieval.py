@@ -119,6 +119,8 @@ class RetrievalModel(nn.Module):
     state before it does not depend on the question, and many questions can share it.
     """
 
+    values: Tensor  # [S, S], one-hot rows
+
     def __init__(self, config: RetrievalConfig) -> None:
         super().__init__()
         S, K = config.size, config.d_key
@@ -230,7 +232,7 @@ class RetrievalTask:
 
     def evaluate(self) -> dict[str, float]:
         """Loss and accuracy on fresh sequences of every length; "loss" is that of `eval_length`."""
-        figures = {}
+        figures: dict[str, float] = {}
         for name in ("S",) if self.config.setting == 1 else ("S", "2S"):
             length = self.config.size * (2 if name == "2S" else 1)
             loss, accuracy = self._evaluate(length)

@@ -41,9 +41,11 @@ class TrainConfig:
 class Task(Protocol):
     """What the loop trains. `generators` are the task's own sources of random numbers."""
 
-    model: nn.Module
     generators: dict[str, torch.Generator]
     tokens_per_step: int
+
+    @property
+    def model(self) -> nn.Module: ...
 
     def loss(self) -> Tensor:
         """The loss on a fresh batch, a scalar."""

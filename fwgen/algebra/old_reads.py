@@ -109,7 +109,7 @@ def _expand(
     o[i] = D r[i] + sum_g y_g[i] s_g, where a decay factor goes to the side that it belongs to.
     """
     update, access, query = read
-    here = {axis: index for axis, index in zip(update.axes, access.index, strict=True)}
+    here = dict(zip(update.axes, access.index, strict=True))
     over = set(statement.over)
 
     def fresh(stem: str, free: tuple[Var, ...], body: Scalar, sums: tuple[Var, ...]) -> Load:

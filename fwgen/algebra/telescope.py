@@ -6,8 +6,9 @@ W_t. The gradient of log d is `L_t = sum_i d_t G_t W_{t-1}`, and summing `G_t W_
     L_t = M_{t+1} - sum_g c_g c~_g,    M_t = L_t + sum_r x_r x~_r,
 
 where `c~_g` is the part of the gradient of c_g that comes from the state's update, `x~_r` that of
-x_r from its read, and M after the last token is `sum_i G W`. No product of a state with an adjoint
-state is left, at no loss for strong decays: a token's own write occurs in neither sum.
+x_r from its read. No product of a state with an adjoint state is left, at no loss for strong
+decays: a token's own write occurs in neither sum. That includes the last token, whose G is what
+arrives for the final state: there L is formed directly, once, as `sum_i d G W_{T-1}`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dataclasses import dataclass, replace
 from fwgen.algebra.normal import Decay
 from fwgen.algebra.old_reads import Update, affine_update
 from fwgen.algebra.terms import Term, terms, total
+from fwgen.ir.carries import Carry, Telescoped
 from fwgen.ir.nodes import Apply, Array, Backward, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.walk import loads, reads
-from fwgen.schedule.plan import Carry, Telescoped
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, 
     regular = (
         update is not None
         and logarithm is not None
+        and not _moves(step, decay.array)
         and len(both) == 1
         and both[0].target == _adjoint_of(backward, decay.array)
         and not any(s.target == seed for s in backward.statements)
@@ -79,6 +81,15 @@ def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, 
     parts = tuple(dict.fromkeys(cores.values()))
     gradient = _adjoint_of(backward, logarithm)
     return after, _sums(after, decay, gradient, (seed, state.old), update, parts, made)
+
+
+def _moves(step: Step, name: str) -> bool:
+    """Whether an array depends on a state; the last token's sum would then come too early."""
+    moving = {s.old for s in step.states}
+    for statement in step.statements:
+        if moving.intersection(reads(statement)):
+            moving.add(statement.target)
+    return name in moving
 
 
 def _logarithm(step: Step, decay: str) -> str | None:
@@ -176,13 +187,17 @@ def _sums(
         return Term(negative, (Load(name[which], index),))
 
     over = () if along else (key,)
-    add(name["wrote"], sum_of([c for c in cores if not c.read]), over)
+    inner = Load("inner", ())
+    arrays += [Array("inner", (), "seed", of="inner")] if not made.arrays else []
+    writes = sum_of([c for c in cores if not c.read])
+    add(name["wrote"], [Term(False, (inner, *t.factors)) for t in writes], over)
     add(name["reads"], sum_of([c for c in cores if c.read]), over)
     add(name["l"], [term("m_next"), term("wrote", True)])
     add(name["m"], [term("l"), term("reads")])
     statements.append(Statement(gradient, index, Load(name["l"], index), accumulate=True))
     axes = tuple(Index.of(v) for v in update.axes)
-    product_: tuple[Scalar, ...] = (Load(last.name, axes), Load(old, axes))
+    factor = Load(decay.array, (axes[-1],) if along else ())
+    product_: tuple[Scalar, ...] = (factor, Load(last.name, axes), Load(old, axes))
     summed = update.axes[:-1] if along else update.axes
     end_index = (Index.of(update.axes[-1]),) if along else ()
     finale = Statement(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Array, Backward, Position, Step
-from fwgen.ir.walk import scalars
+from fwgen.ir.walk import loads, scalars
 from fwgen.runtime.signature import Poly, Saved, Signature, StateSpec, TensorSpec
 
 if TYPE_CHECKING:
@@ -42,7 +42,34 @@ def signature_of(
         uses_position=uses_position(step),
         saved=tuple(saved),
         constant=constant,
+        room=tuple(size.terms for size in room(step)),
     )
+
+
+def room(step: Step) -> tuple[Dim, ...]:
+    """Sizes that must not be negative for every access to stay inside its array.
+
+    Only those that some size of at least one could make negative.
+    """
+    arrays = {array.name: array for array in step.arrays}
+    found = {dim: None for array in step.arrays for dim in array.dims}
+    for statement in step.statements:
+        places = [(statement.target, statement.index)]
+        places += [(load.array, load.index) for load in loads(statement.body)]
+        for name, indices in places:
+            for index, dim in zip(indices, arrays[name].dims, strict=True):
+                if index.modulo is None:
+                    last = index.offset
+                    for factor, var in index.terms:
+                        last = last + factor * (var.dim - 1)
+                    found[dim - 1 - last] = None
+    return tuple(size for size in found if not _never_negative(size))
+
+
+def _never_negative(size: Dim) -> bool:
+    """Whether a size is at least 0 for all named dims of at least 1, by its coefficients."""
+    shifted = size.substitute({name: Dim.of(name) + 1 for name in size.names})
+    return all(factor >= 0 for _, factor in shifted.terms)
 
 
 def free_dims(step: Step) -> tuple[str, ...]:

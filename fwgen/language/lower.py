@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -56,7 +56,8 @@ def step_of(found: Declarations, read: Formulas, report: Report) -> Step | None:
         rule.ev.count(output_span(found))
     except TooLongError:
         return None
-    return None if report.errors or output is None else rule.step(output)
+    step = None if report.errors or output is None else rule.step(output)
+    return None if report.errors else step
 
 
 def output_span(found: Declarations) -> Span:
@@ -118,8 +119,6 @@ class _Rule:
             run(self.ev, self.read.update, self.assign)
         self._all_assigned()
         self.output_phase = True
-        if self.read.output is None:
-            return None
         if not self.read.output:
             return None
         self.mark = len(self.builder.statements)
@@ -138,7 +137,8 @@ class _Rule:
             return
         assigned = {target.name for target in tree.assignments(self.read.update)}
         for name, tensor in self.states.items():
-            if name not in assigned and name not in self.found.faulty:
+            idle = self.latest[name] is self.old[name] and not self.report.errors
+            if (name not in assigned or idle) and name not in self.found.faulty:
                 hint = "a quantity that never changes is a param or a buffer"
                 message = f"the state `{name}` is never assigned in `update`"
                 self.report.error(tensor.span, message, hint)
@@ -156,10 +156,9 @@ class _Rule:
             return
         known = self.old.get(name) or self.locals.get(name)
         good = value is not None and storable(self.ev, node.value.span, value)
-        if value is None or not good:
-            self.ev.scope.values[name] = self.old.get(name)
-            return
-        if known is not None and not keeps_shape(self.ev, target, known, value):
+        if good and value is not None and known is not None:
+            good = keeps_shape(self.ev, target, known, value)
+        if not good or value is None:
             self.ev.scope.values[name] = self.old.get(name)
             return
         self.ev.scope.values[name] = self.store(name, value, mark)
@@ -186,12 +185,18 @@ class _Rule:
         solution = self.builder.solver.solution
         dims = tuple(sorted((name, dim) for name, dim in solution.items()))
         arrays = _integers(arrays, statements)
-        requires = tuple(
-            (self.builder.solver.resolve(quantity), line)
-            for quantity, line in self.builder.requirements.items()
-        )
-        name = self.found.name
+        name, requires = self.found.name, tuple(self.requirements())
         return Step(name, arrays, statements, states, _array(output), dims, requires)
+
+    def requirements(self) -> Iterator[tuple[Dim, int]]:
+        """What the sizes of a call must satisfy; a fault where no sizes can."""
+        for quantity, line in self.builder.requirements.items():
+            dim = self.builder.solver.resolve(quantity)
+            if dim.constant is None:
+                yield dim, line
+            elif dim.constant < 0:
+                span = Span(self.found.file, line)
+                self.report.error(span, "a subscript of this line lies outside its axis")
 
 
 def _callable(maps: Mapping[str, FeatureMap]) -> dict[str, Call]:
@@ -257,17 +262,20 @@ def unused(found: Declarations, read: Formulas, report: Report) -> None:
 def _reached(read: Formulas) -> set[str]:
     """Names that occur in the formulas, through the maps that these call."""
     seen: set[str] = set()
-    todo: list[tuple[tree.Statement, ...]] = [read.update or (), read.output or ()]
+    todo: list[tuple[tuple[str, ...], tuple[tree.Statement, ...]]]
+    todo = [((), read.update or ()), ((), read.output or ())]
     while todo:
-        for node in tree.expressions(todo.pop()):
+        own, body = todo.pop()
+        for node in tree.expressions(body):
             name = node.name if isinstance(node, tree.Name) else None
             if isinstance(node, tree.Call):
                 name = node.function.name
-            if name is None or name in seen:
+            if name is None or name in seen or name in own:
                 continue
             seen.add(name)
             if name in read.maps:
-                todo.append(read.maps[name].body or ())
+                called = read.maps[name]
+                todo.append((called.parameters, called.body or ()))
     return seen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,21 @@ def from_document(
 ) -> Rule:
     """Check and lower a document; every independent fault is in the RuleError."""
     report = Report()
-    for name, value in constants.items():
-        good = isinstance(value, int | float) and not isinstance(value, bool)
-        if not good or not abs(value) <= 1e308:
-            place = Span(SourceFile(f"<set {name}>", (str(value),)))
-            raise fail(place, f"the constant `{name}` is no finite number: {value!r}")
+    constants = {name: _number(name, value) for name, value in constants.items()}
     try:
         return _checked(document, file, report, constants, maps)
     except RecursionError:
         raise fail(Span(file), "the rule nests too deep") from None
+
+
+def _number(name: str, value: object) -> int | float:
+    """A replaced constant as a plain number."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**53:
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) <= 1e308:
+        return float(value)
+    place = Span(SourceFile(f"<set {name}>", (str(value),)))
+    raise fail(place, f"the constant `{name}` is no finite number: {value!r}")
 
 
 def _checked(

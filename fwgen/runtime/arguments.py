@@ -171,6 +171,13 @@ class _Checker:
                 value = f"{text(axis.dim)} = {want}" if names else str(want)
                 why = f" ({why})" if why else ""
                 raise ArgumentError(f"{axis.tensor}: expected {value}{why}, found {axis.size}")
+        for size in self.signature.room:
+            if evaluate(size, sizes) < 0:
+                name = next(name for names, _ in size for name in names)
+                raise ArgumentError(
+                    f"{origin[name]}: too small for the rule, whose slices and positions need "
+                    f"{text(size)} >= 0, found {name} = {sizes[name]}"
+                )
 
     def _dtypes(
         self,

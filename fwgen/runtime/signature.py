@@ -49,6 +49,7 @@ class Signature:
 
     `params` are those the formulas read; a state whose `init` is None adds one of its own name.
     `free_dims` is the order in which sizes are handed to kernels; `dims` holds derived ones (F).
+    `room` holds sizes that must not be negative: what slices and fixed positions ask for.
     `constant` names inputs, params and states that nothing differentiable depends on.
     """
 
@@ -66,6 +67,7 @@ class Signature:
     uses_position: bool = False
     saved: tuple[Saved, ...] = ()
     constant: tuple[str, ...] = ()
+    room: tuple[Poly, ...] = ()
 
     @property
     def starts(self) -> tuple[TensorSpec, ...]:
@@ -97,6 +99,7 @@ class Signature:
                 Saved(d["name"], d["kind"], _dims(d["dims"]), d["interval"]) for d in data["saved"]
             ),
             constant=tuple(data["constant"]),
+            room=_dims(data["room"]),
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Apply, Array, Backward, Const, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.walk import rename, substitute
 
@@ -60,17 +61,17 @@ def param_gradients(step: Step, adjoint: Adjoint) -> tuple[tuple[str, str], ...]
     return tuple((array, f"grad {name}") for name, array in adjoint.gradients if name in params)
 
 
-def _fill(name: str, dims: Sequence[object], value: Scalar = Const(0.0)) -> Statement:
-    index = tuple(Index.of(Var(f"a{n}", dim)) for n, dim in enumerate(dims))  # type: ignore[arg-type]
-    return Statement(name, index, value)
+def _fill(name: str, dims: Sequence[Dim]) -> Statement:
+    index = tuple(Index.of(Var(f"a{n}", dim)) for n, dim in enumerate(dims))
+    return Statement(name, index, Const(0.0))
 
 
 def _closed(
-    statements: Sequence[Statement], seed: str, dims: Sequence[object], arrays: list[Array]
+    statements: Sequence[Statement], seed: str, dims: Sequence[Dim], arrays: list[Array]
 ) -> list[Statement]:
     """Accumulate onto a copy of the seed, and read that copy."""
     whole = f"{seed}_total"
-    arrays.append(Array(whole, tuple(dims), "local"))  # type: ignore[arg-type]
+    arrays.append(Array(whole, tuple(dims), "local"))
     copy = _fill(whole, dims)
     copy = replace(copy, body=Load(seed, copy.index), accumulate=True)
     first = next(n for n, s in enumerate(statements) if s.target == seed)
@@ -79,17 +80,21 @@ def _closed(
 
 
 def merged(
-    statements: Sequence[Statement], arrays: Collection[str], keep: Collection[str] = ()
+    statements: Sequence[Statement],
+    arrays: Mapping[str, tuple[Dim, ...]],
+    keep: Collection[str] = (),
 ) -> tuple[Statement, ...]:
     """Add up the element-wise contributions to an array in one statement.
 
-    `arrays` are the accumulated arrays to treat; `keep` start from a value that is already there.
+    `arrays` are the accumulated arrays to treat, with their dims; `keep` start from a value that
+    is already there.
     The merged statement assigns where it is the first writer and nothing was there. Sums over other
     variables and partial regions stay contributions of their own, after it.
     """
     groups: dict[str, list[Statement]] = {}
     for statement in statements:
-        if statement.accumulate and statement.target in arrays and _covers(statement):
+        dims = arrays.get(statement.target)
+        if statement.accumulate and dims is not None and _covers(statement, dims):
             groups.setdefault(statement.target, []).append(statement)
     done: list[Statement] = []
     last = {name: group[-1] for name, group in groups.items()}
@@ -104,10 +109,12 @@ def merged(
     return tuple(done)
 
 
-def _covers(statement: Statement) -> bool:
+def _covers(statement: Statement, dims: tuple[Dim, ...]) -> bool:
     """Whether a statement adds to every element of its target, without a sum."""
     plain = [index.variable for index in statement.index]
-    return not statement.over and None not in plain and len(set(plain)) == len(plain)
+    if statement.over or None in plain or len(set(plain)) != len(plain):
+        return False
+    return all(var is not None and var.dim == dim for var, dim in zip(plain, dims, strict=True))
 
 
 def _sum(group: Sequence[Statement], accumulate: bool) -> Statement:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fwgen.ir.nodes import Backward, Step
+from fwgen.ir.carries import Telescoped
+from fwgen.ir.nodes import Backward
 from fwgen.schedule.adjoint import adjoint
 from fwgen.schedule.forward import forward_kernel
-from fwgen.schedule.plan import CpuPlan, Telescoped
+from fwgen.schedule.plan import CpuPlan
 from fwgen.schedule.replay import replay_kernel
 from fwgen.schedule.two_pass import split, two_pass_kernel
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.graph import needed
 from fwgen.schedule.phases import phases
-from fwgen.schedule.plan import Carry, Kernel, Sweep
+from fwgen.schedule.plan import Kernel, Sweep
 
 
 def state_carries(step: Step, finish: bool) -> tuple[Carry, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fwgen.ir.nodes import Array, Load, Statement, Var
+from fwgen.ir.carries import Carry
+from fwgen.ir.nodes import Array, Index, Load, Statement, Var
 from fwgen.ir.walk import loads, reads, substitute, variables
-from fwgen.ir.nodes import Index
-from fwgen.schedule.plan import Carry, Item, Nest
+from fwgen.schedule.plan import Item, Nest
 
 
 def body(
@@ -56,6 +56,13 @@ def _streamed(statement: Statement, arrays: Mapping[str, Array]) -> bool:
     )
 
 
+def _per_head(statement: Statement, arrays: Mapping[str, Array]) -> bool:
+    """Whether the statement touches a matrix that exists once per head: params, their gradients."""
+    names = [statement.target, *reads(statement)]
+    owners = [arrays.get(arrays[n].of, arrays[n]) for n in names if len(arrays[n].dims) > 1]
+    return any(array.role in ("param", "buffer") for array in owners)
+
+
 def _renamed(statement: Statement, first: Var, last: Var, row: Var, lane: Var) -> Statement:
     """The statement over the nest's own variables."""
     names = {first: Index.of(lane), last: Index.of(row)}
@@ -87,7 +94,8 @@ def _fuse(
     items: list[Item] = []
     for statement in statements:
         domain = matrix_domain(statement, arrays)
-        if domain is None or _streamed(statement, arrays):
+        per_head = lane_axis == 1 and _per_head(statement, arrays)
+        if domain is None or per_head or _streamed(statement, arrays):
             items.append(statement)
             continue
         first, last = domain if lane_axis == 0 else reversed(domain)

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fwgen.errors import InternalError
+from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Array, Statement
 from fwgen.ir.walk import reads
 from fwgen.schedule.graph import components, dependents, needed, ordered
 from fwgen.schedule.nests import body
-from fwgen.schedule.plan import Batch, Carry, Scan
+from fwgen.schedule.plan import Batch, Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,17 @@ def phases(
     `together` names more matrices; all that touch one then run in one scan with all carries.
     Every array is complete before a later phase reads it.
     """
-    groups = [list(carries)] if together else _groups(statements, carries)
-    owner: dict[int, int] = {}
-    for number, group in enumerate(groups):
-        for index in _scan_members(statements, group, arrays, stored, together):
-            owner.setdefault(index, number)
     form = _Form(reverse, history, lane_axis)
-    return _sequence(statements, groups, owner, arrays, form)
+    choices = [[list(carries)]] if together else [_groups(statements, carries), [list(carries)]]
+    for groups in choices:
+        owner: dict[int, int] = {}
+        for number, group in enumerate(groups):
+            for index in _scan_members(statements, group, arrays, stored, together):
+                owner.setdefault(index, number)
+        found = _sequence(statements, groups, owner, arrays, form)
+        if found is not None:
+            return found
+    raise InternalError("the statements of a token cannot be divided into batches and scans")
 
 
 def _groups(statements: Sequence[Statement], carries: Sequence[Carry]) -> list[list[Carry]]:
@@ -80,19 +85,32 @@ def _scan_members(
     matrices = {name for name in before | after if len(arrays[name].dims) > 1}
     matrices.update(together)
     found: set[int] = set()
-    changed = True
-    while changed:
-        changed = False
+    size = -1
+    while size < len(found):
+        size = len(found)
         for number, statement in enumerate(statements):
-            touches = matrices.intersection([*reads(statement), statement.target])
-            if number not in found and (touches or id(statement) in required):
+            if matrices.intersection([*reads(statement), statement.target]):
                 found.add(number)
-                changed = True
-                target = arrays[statement.target]
-                wide = len(target.dims) > 1 and target.role == "local"
-                if wide and target.name not in stored:
-                    matrices.add(target.name)
+            if id(statement) in required:
+                found.add(number)
+            target = arrays[statement.target]
+            wide = len(target.dims) > 1 and target.role == "local"
+            if number in found and wide and target.name not in stored:
+                matrices.add(target.name)
+        found |= _between(statements, found)
     return sorted(found)
+
+
+def _between(statements: Sequence[Statement], members: Collection[int]) -> set[int]:
+    """Statements that wait for a member and that a member waits for."""
+    inside = [statements[n] for n in members]
+    later = dependents(statements, {s.target for s in inside})
+    wanted = {id(s) for s in needed(statements, {name for s in inside for name in reads(s)})}
+    return {
+        number
+        for number, statement in enumerate(statements)
+        if id(statement) in wanted and later.intersection(reads(statement))
+    }
 
 
 def _sequence(
@@ -101,8 +119,8 @@ def _sequence(
     owner: Mapping[int, int],
     arrays: Mapping[str, Array],
     form: _Form,
-) -> tuple[Batch | Scan, ...]:
-    """Alternate batches and scans until every statement is placed."""
+) -> tuple[Batch | Scan, ...] | None:
+    """Alternate batches and scans until every statement is placed; None where that cannot be."""
     writers: dict[str, set[int]] = {}
     for number, statement in enumerate(statements):
         writers.setdefault(statement.target, set()).add(number)
@@ -134,8 +152,7 @@ def _sequence(
             done.append(Batch(tuple(batch)))
         ready = [g for g in pending if _ready(g, owner, waits, placed)]
         if not ready and len(placed) < len(statements):
-            left = [s.target for n, s in enumerate(statements) if n not in placed]
-            raise InternalError(f"the statements for {', '.join(left)} cannot be scheduled")
+            return None
         if ready:
             group = ready[0]
             pending.remove(group)

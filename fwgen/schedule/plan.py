@@ -11,21 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Array, Statement, Step, Var
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """A quantity handed from token to token: the arrays before and after, in the scan's direction.
-
-    `start` and `finish` name the tensors that it comes from and goes to at the two ends of the
-    sequence, `""` where there is none: it then starts at zero, or is dropped.
-    """
-
-    before: str
-    after: str
-    start: str = ""
-    finish: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +61,8 @@ class Sweep:
 
     `loads`, `stores`: token arrays exchanged with memory, array name -> tensor name.
     `fetches`, `spills`: token arrays exchanged with other sweeps of the same kernel.
-    `finale`: statements that run once after the last token.
+    `finale`: statements that run once, before the update of the last token. The tensor `inner` is
+    none: it is 1 at every token but the last, where it is 0.
     `key_lanes`: matrices are vectorised along their last axis instead of their first.
     """
 
@@ -125,17 +113,3 @@ class CpuPlan:
     replay: bool
     reason: str | None
     chunk: int
-
-
-@dataclass(frozen=True, slots=True)
-class Telescoped:
-    """Gradients of log-decays by a sum over later tokens (`algebra.telescope`).
-
-    `carries` and `statements` run backward in time, after all other gradients of a token are
-    known. `finale` gives their start values from the last state and its adjoint.
-    """
-
-    arrays: tuple[Array, ...] = ()
-    carries: tuple[Carry, ...] = ()
-    statements: tuple[Statement, ...] = ()
-    finale: tuple[Statement, ...] = ()

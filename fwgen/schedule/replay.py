@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fwgen.ir.nodes import Array, Statement, Step
+from fwgen.ir.carries import Carry
+from fwgen.ir.nodes import Statement, Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
 from fwgen.schedule.graph import dependents, needed
 from fwgen.schedule.phases import phases
-from fwgen.schedule.plan import Batch, Carry, Kernel, Scan, Sweep
+from fwgen.schedule.plan import Kernel, Sweep
 
 
 def replay_kernel(step: Step, adjoint: Adjoint) -> Kernel:
@@ -29,7 +30,9 @@ def replay_kernel(step: Step, adjoint: Adjoint) -> Kernel:
         Carry(seed, old, f"grad_final {name}", f"grad_state {name}")
         for name, seed, old in adjoint.carries
     )
-    own = merged(adjoint.statements, {a.name for a in adjoint.arrays} - heads)
+    own = merged(
+        adjoint.statements, {a.name: a.dims for a in adjoint.arrays if a.name not in heads}
+    )
     moving = dependents(step.statements, {s.old for s in step.states})
     again = _matrices(step, own, moving)
     gradients = {array: f"grad {name}" for name, array in adjoint.gradients}

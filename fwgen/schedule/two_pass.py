@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fwgen.ir.carries import Carry, Telescoped
 from fwgen.ir.nodes import Array, Statement, Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
 from fwgen.schedule.forward import state_carries
 from fwgen.schedule.graph import dependents, needed
 from fwgen.schedule.phases import phases
-from fwgen.schedule.plan import Carry, Kernel, Sweep, Telescoped
+from fwgen.schedule.plan import Kernel, Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def split(step: Step, adjoint: Adjoint) -> Split | str:
     for number in sorted(second):
         statement = adjoint.statements[number]
         if adjoints.intersection([statement.target, *reads(statement)]):
-            return f"the gradient of {statement.target.removeprefix('d_')} needs a state and an adjoint state"
+            name = statement.target.removeprefix("d_")
+            return f"the gradient of {name} needs a state and an adjoint state"
     first = [s for n, s in enumerate(adjoint.statements) if n not in second]
     rest = [s for n, s in enumerate(adjoint.statements) if n in second]
     saved = _kept(step, [*first, *rest], held)
@@ -67,7 +69,7 @@ def _kept(step: Step, uses: Sequence[Statement], held: set[str]) -> tuple[str, .
 def _values(
     step: Step, uses: Iterable[Statement], given: set[str], more: Sequence[str] = ()
 ) -> set[str]:
-    """Forward arrays that `uses` and the arrays `more` depend on, looking no further than `given`."""
+    """Forward arrays that `uses` and `more` depend on, looking no further than `given`."""
     wanted = {name for s in uses for name in reads(s)} | set(more)
     open_ = [s for s in step.statements if s.target not in given]
     for statement in needed(open_, wanted):
@@ -148,7 +150,7 @@ def _sweep(
     given = {*kept, *made}
     rebuilt = {c.after for c in this.carries} & {s.new for s in step.states}
     forward = needed([s for s in step.statements if s.target not in given], uses | rebuilt)
-    own = merged(this.own, {a.name for a in adjoint.arrays} - heads, fetches)
+    own = merged(this.own, {a.name: a.dims for a in adjoint.arrays if a.name not in heads}, fetches)
     statements = (*forward, *own)
     targets = {s.target for s in own} - own_names - heads
     spills = tuple(n for n in by_name if n in targets and n in asked)
@@ -156,6 +158,7 @@ def _sweep(
     loads = [(n, f"input {n}") for n, a in by_name.items() if n in read and a.role == "input"]
     loads += [(name, f"saved {name}") for name in kept if name in read]
     loads += [(adjoint.output_seed, "grad_y")] if adjoint.output_seed in read else []
+    loads += [("inner", "inner")] if "inner" in read else []
     stores = tuple(
         (n, gradients[n]) for n in by_name if n in gradients and n in targets and n not in after
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,14 +34,15 @@ class Row:
 def compare(
     got: Mapping[str, torch.Tensor],
     golden: Mapping[str, torch.Tensor],
-    eager: Mapping[str, torch.Tensor],
+    eager: Sequence[Mapping[str, torch.Tensor]],
     dtype: torch.dtype,
 ) -> list[Row]:
     """A row per tensor of `golden`.
 
-    Allowed is a small factor times the error of eager PyTorch on the same problem, or of a few
-    roundings of the largest value where that is more. `eager` ran in float32; for another dtype its
-    error is scaled by the ratio of the epsilons, which measures the problem's conditioning.
+    Allowed is a small factor times the largest error of `eager`, or a few roundings of the largest
+    value where that is more. `eager` are results of PyTorch on the same problem whose errors are
+    those of float32: computed in float32, or from inputs that were moved by a rounding of float32;
+    for another dtype they are scaled by the ratio of the epsilons. They measure conditioning.
 
     A gradient that is zero altogether has no size of its own (that of a decay before the first
     write, a sum of terms that cancel): it is judged by the largest of the other gradients.
@@ -53,9 +54,9 @@ def compare(
     rows = []
     for name, want in golden.items():
         norm = _largest(want) or (overall if name.startswith("d.") else 0.0)
-        distance = _largest(eager[name] - want)
-        if not math.isfinite(distance):  # eager PyTorch overflowed: no licence to do the same
-            distance = 0.0
+        distances = [_largest(other[name] - want) for other in eager]
+        # Where eager PyTorch overflowed: no licence to do the same.
+        distance = max((d for d in distances if math.isfinite(d)), default=0.0)
         allowed = slack * max(distance * scale, EPSILONS * eps * norm, eps * 1e-6)
         rows.append(Row(name, _error(got.get(name), want), allowed))
     return rows

@@ -76,11 +76,25 @@ def evaluate(op: CompiledRule, case: Case, **options: Any) -> list[Row] | None:
     golden = collect(problem.map(torch.Tensor.double), op.reference, case.loss)
     if any(not bool((t.abs() < LARGEST).all()) for t in golden.values()):
         return None
-    eager = collect(problem.map(torch.Tensor.float), op.reference, case.loss)
+    eager = [collect(problem.map(torch.Tensor.float), op.reference, case.loss)]
+    for start in (1, 2):
+        moved = problem.map(_moved(case.seed + start))
+        eager.append(collect(moved, op.reference, case.loss))
     device = "cuda" if options.get("backend") == "triton" and torch.cuda.is_available() else "cpu"
     mine = problem if device == "cpu" else problem.map(lambda t: t.to(device))
     got = collect(mine, op, case.loss, **options)
     return compare({n: t.cpu() for n, t in got.items()}, golden, eager, dtype)
+
+
+def _moved(start: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A change that moves every number by up to one rounding of float32, in float64."""
+    generator = torch.Generator().manual_seed(start)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return tensor.double() * (1 + torch.finfo(torch.float32).eps * noise)
+
+    return change
 
 
 def check_form(

@@ -23,6 +23,11 @@ template <int NV, class F> FW_INLINE void blocks(size n, F body) {
         for (; i0 < count; ++i0) body(constant<1>(), i0);
 }
 
+// The vectors of one block, one by one.
+template <int NV, class F> FW_INLINE void singly(size i0, F body) {
+    for (size i = i0; i < i0 + NV; ++i) body(constant<1>(), i);
+}
+
 // A tensor of the call: address (0: absent) and strides in elements.
 struct Tensor {
     real *data;
@@ -135,12 +140,15 @@ static inline void copy_out(const Tensor &x, size n, size h, const real *from, s
 }
 
 // Once per token of a chunk that starts at token c0.
+// `ahead`: how many tokens further the next chunk's tokens lie, which are asked for already.
 FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
-                         size extent, size n0, size n1, bool scalar) {
+                         size ahead, size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
     if (!x.data) return zero(to, tc * extent);
     const real *from = call.at(x, n, h) + c0 * x.token;
+    constexpr size LINE = 64 / sizeof(real);
     for (size t = 0; t < tc; ++t, from += x.token) {
+        for (size e = 0; e < n0 * n1; e += LINE) __builtin_prefetch(from + ahead * x.token + e);
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }

@@ -40,7 +40,7 @@ OUTPUTS = {
     ],
     "W @ (eye(K) - g * outer(k, k)) @ q": [
         "p[i] = sum_j W_1[i, j] * k[j]",
-        "y[i] = sum_j (W_1[i, j] + -(g * k[j] * p[i])) * q[j]",
+        "y[i] = sum_j (W_1[i, j] - g * k[j] * p[i]) * q[j]",
     ],
     "(diag(q) @ diag(k)) @ q": ["y[i] = q[i] * k[i] * q[i]"],
     "diag(q).T @ (-diag(k)) @ W.T @ v": ["y[i] = q[i] * (-k[i]) * p[i]"],

@@ -254,3 +254,22 @@ def test_a_constant_that_only_a_size_uses_is_used(tmp_path):
         "update: W = W + q * k[n]\noutput: W\n"
     )
     assert load_rule(path).warnings == ()
+
+
+def test_a_state_that_only_an_empty_loop_assigns_is_never_assigned(tmp_path):
+    text = SOUND.replace("  z = z + kf", "  for i in range(2, nu):\n      z = z + kf")
+    (fault,) = faults(text, tmp_path)
+    assert (fault.line, fault.marked) == (16, "z")
+
+
+def test_an_argument_of_a_map_is_no_use_of_an_input(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(SOUND.replace("  k: K", "  k: K\n  x: K"))
+    (warning,) = load_rule(path).warnings
+    assert "input `x`" in warning
+
+
+def test_a_subscript_that_the_inferred_size_excludes(tmp_path):
+    text = SOUND.replace("u * t", "u * z[9]").replace("omega: [M, K]", "omega: [3, K]")
+    (fault,) = faults(text, tmp_path)
+    assert fault.line == 27 and "outside" in fault.message

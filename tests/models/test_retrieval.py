@@ -34,6 +34,11 @@ def last_value(keys, values, key):
     return dict(zip(keys.tolist(), values.tolist(), strict=True))[key]
 
 
+@pytest.fixture(autouse=True)
+def one_thread(threads):
+    threads(1)
+
+
 # --- data
 
 

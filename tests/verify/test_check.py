@@ -118,13 +118,13 @@ def test_same_case_same_tensors(rule: Path) -> None:
 def test_comparison_raises_the_alarm(bad: float) -> None:
     want = {"y": torch.ones(3, dtype=torch.float64)}
     got = {"y": torch.tensor([1.0, 1.0 + bad, 1.0], dtype=torch.float64)}
-    (row,) = compare(got, want, want, torch.float32)
+    (row,) = compare(got, want, [want], torch.float32)
     assert not row.fine
-    (row,) = compare({}, want, want, torch.float32)
+    (row,) = compare({}, want, [want], torch.float32)
     assert not row.fine
-    (row,) = compare({"y": torch.ones(4)}, want, want, torch.float32)
+    (row,) = compare({"y": torch.ones(4)}, want, [want], torch.float32)
     assert not row.fine
-    (row,) = compare(want, want, want, torch.float32)
+    (row,) = compare(want, want, [want], torch.float32)
     assert row.fine and row.error == 0
 
 

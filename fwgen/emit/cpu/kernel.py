@@ -3,111 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fwgen.emit.cpu.names import Names
-from fwgen.emit.cpu.nest import NestView, Part, nest_view
-from fwgen.emit.cpu.statements import View, view
-from fwgen.emit.cpu.storage import Place, Storage
+from fwgen.emit.cpu.nest import Part, nest_view
+from fwgen.emit.cpu.statements import view
+from fwgen.emit.cpu.storage import Kind, Place, Storage
+from fwgen.emit.cpu.views import (
+    Buffer,
+    CarryView,
+    ItemView,
+    KernelView,
+    PhaseView,
+    SweepView,
+    Transfer,
+)
+from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Array, Position, Statement
 from fwgen.ir.walk import reads, scalars
-from fwgen.schedule.plan import Batch, Carry, Item, Kernel, Nest, Scan, Sweep
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """Memory of the work space: `count` times `extent` reals.
-
-    `whole`: a row for every token of the sequence; `alias` then points to the chunk's first.
-    """
-
-    name: str
-    count: str
-    extent: str
-    comment: str
-    whole: bool = False
-    alias: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """An array exchanged with a tensor: C++ pointer, tensor slot, and its shape there.
-
-    `axis`: the laned axis of a matrix, -1 for rows, -2 for a scalar.
-    """
-
-    base: str
-    tensor: int
-    extent: str
-    outer: str
-    last: str
-    scalar: bool
-    axis: int
-    shift: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CarryView:
-    """A carry for the template. `start`, `finish`: tensor slots, -1 for none."""
-
-    transfer: Transfer
-    matrix: bool
-    history: bool
-    start: int
-    finish: int
-    checkpoint: int
-    finale: str
-    initial: float
-
-
-@dataclass(frozen=True, slots=True)
-class ItemView:
-    """One item of a scan: a statement or a nest."""
-
-    statement: View | None
-    nest: NestView | None
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseView:
-    """A batch (`statements`) or a scan (`items`; `first`, `fused`, `last` where it is rotated)."""
-
-    statements: tuple[View, ...]
-    items: tuple[ItemView, ...]
-    first: NestView | None
-    fused: NestView | None
-    last: NestView | None
-    scan: bool
-    reverse: bool
-    split: str
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class SweepView:
-    """A sweep for the template."""
-
-    reverse: bool
-    loads: tuple[Transfer, ...]
-    stores: tuple[Transfer, ...]
-    heads: tuple[Transfer, ...]
-    crossing: tuple[Buffer, ...]
-    zeroed: tuple[tuple[str, str, int], ...]
-    carries: tuple[CarryView, ...]
-    phases: tuple[PhaseView, ...]
-    finale: tuple[View, ...]
-    finale_loads: tuple[Transfer, ...]
-    position: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelView:
-    """A kernel for the template."""
-
-    name: str
-    sweeps: tuple[SweepView, ...]
-    buffers: tuple[Buffer, ...]
-    gradients: tuple[Transfer, ...]
+from fwgen.schedule.plan import Batch, Item, Kernel, Nest, Scan, Sweep
 
 
 class KernelWriter:
@@ -125,15 +39,21 @@ class KernelWriter:
         self.buffers: dict[str, Buffer] = {}
         self.crossing = {n for s in kernel.sweeps for n in (*s.fetches, *s.spills)}
         self.gradients: dict[str, Transfer] = {}
+        self.extents: dict[str, str] = {}
 
     def write(self) -> KernelView:
         """The view of the kernel."""
         sweeps = tuple(self.sweep(n, s) for n, s in enumerate(self.kernel.sweeps))
         return KernelView(
-            self.kernel.name, sweeps, tuple(self.buffers.values()), tuple(self.gradients.values())
+            self.kernel.name,
+            sweeps,
+            tuple(self.buffers.values()),
+            tuple(self.gradients.values()),
+            tuple(self.extents.items()),
         )
 
     def sweep(self, number: int, sweep: Sweep) -> SweepView:
+        """The view of one sweep; `number` tells its matrices from those of others."""
         storage = self.storage(number, sweep)
         done: set[str] = set(sweep.fetches)
         phases = tuple(self.phase(p, storage, done) for p in sweep.phases)
@@ -149,7 +69,8 @@ class KernelWriter:
         last = [n for s in sweep.finale for n in reads(s) if self.arrays[n].role == "seed"]
         return SweepView(
             reverse=sweep.reverse,
-            loads=tuple(self.transfer(storage, a, t) for a, t in sweep.loads),
+            loads=tuple(self.transfer(storage, a, t) for a, t in sweep.loads if t != "inner"),
+            inner=any(t == "inner" for _, t in sweep.loads),
             stores=tuple(self.transfer(storage, a, t) for a, t in sweep.stores),
             heads=tuple(heads),
             crossing=tuple(
@@ -160,6 +81,7 @@ class KernelWriter:
             carries=tuple(self.carry(c, storage) for c in sweep.carries),
             phases=phases,
             finale=tuple(view(s, storage, "0", batch=False) for s in sweep.finale),
+            finale_at=next((n for n, p in enumerate(sweep.phases) if isinstance(p, Scan)), 0),
             finale_loads=tuple(
                 self.transfer(storage, n, f"grad_final {self.arrays[n].of}") for n in last
             ),
@@ -185,7 +107,7 @@ class KernelWriter:
     def storage(self, number: int, sweep: Sweep) -> Storage:
         """Decide the places of a sweep's arrays and declare their buffers."""
         places: dict[str, Place] = {}
-        storage = Storage(places, self.names)
+        storage = Storage(places, self.names, self.extents)
         followers = {c.after: c for c in sweep.carries}
         leaders = {c.before for c in sweep.carries}
         backwards = {
@@ -193,18 +115,22 @@ class KernelWriter:
             for c in sweep.carries
             if sweep.reverse and not c.start.startswith("checkpoint ")
         }
-        histories = {c.before for p in sweep.phases if isinstance(p, Scan) and p.history for c in p.carries}
+        histories = {
+            c.before for p in sweep.phases if isinstance(p, Scan) and p.history for c in p.carries
+        }
         matrices = self.matrices(sweep)
         for name in self.mentioned(sweep):
             owner = followers[name].before if name in followers else name
             carried = name in followers or name in leaders
             array = self.arrays[name]
             later = (name in followers) != (owner in backwards) if carried else False
-            kind = "head" if self.is_head(array, sweep) else "matrix" if name in matrices else "row"
+            kind: Kind = "matrix" if name in matrices else "row"
+            if self.is_head(array, sweep):
+                kind = "head"
             laned = kind != "row" and len(array.dims) == 2
             history = owner in histories
             shift = 1 if later and (kind == "row" or history) else 0
-            axis = 1 if sweep.key_lanes else 0
+            axis = 1 if sweep.key_lanes and kind == "matrix" else 0
             wish = self.arrays[owner].name
             tag = f"{wish}_{number}" if kind == "matrix" else wish
             base = self.names.of((owner, number if kind == "matrix" else ""), tag)
@@ -241,18 +167,18 @@ class KernelWriter:
         return {n for n in found if n not in stored or n in {c.after for c in sweep.carries}}
 
     def declare(self, place: Place, storage: Storage, crosses: bool) -> None:
+        """Make room for an array in the work space."""
         extent = storage.extent(place)
         name = place.base + ("_all" if crosses else "")
         count = "1"
-        if place.kind == "row":
-            count = "C + 1"
-        elif place.history:
+        if place.kind == "row" or place.history:
             count = "C + 1"
         if name not in self.buffers:
             dims = ", ".join(map(str, place.array.dims))
             self.buffers[name] = Buffer(name, count, extent, f"[{dims}]", crosses, place.base)
 
     def transfer(self, storage: Storage, name: str, tensor: str) -> Transfer:
+        """How an array is exchanged with a tensor."""
         place = storage.places[name]
         dims = place.array.dims
         outer = " * ".join(f"({storage.dim(d)})" for d in dims[:-1]) or "1"
@@ -268,6 +194,7 @@ class KernelWriter:
         )
 
     def carry(self, carry: Carry, storage: Storage) -> CarryView:
+        """Where a carry starts and where it ends."""
         place = storage.places[carry.before]
         start, finish = self.tensors.get(carry.start, -1), self.tensors.get(carry.finish, -1)
         check = carry.start.startswith("checkpoint ")
@@ -292,15 +219,18 @@ class KernelWriter:
         for phase in sweep.phases:
             items = phase.items if isinstance(phase, Scan) else phase.statements
             for item in items:
-                for statement in [item] if isinstance(item, Statement) else item.statements:
-                    row_sum = isinstance(item, Nest) and item.lane in statement.over
+                inner = [item] if isinstance(item, Statement) else list(item.statements)
+                lane = item.lane if isinstance(item, Nest) else None
+                for statement in sorted(inner, key=lambda s: lane not in s.over):
+                    row_sum = lane in statement.over
                     adds = statement.accumulate or row_sum
-                    written.setdefault(statement.target, adds and _adds_first(statement, row_sum))
+                    written.setdefault(statement.target, adds and self.partial(statement, row_sum))
         names = [n for n, adds in written.items() if adds and n not in sweep.fetches]
         places = [storage.places[n] for n in names]
         return tuple((p.base, storage.extent(p), p.shift) for p in places if p.kind == "row")
 
     def phase(self, phase: Batch | Scan, storage: Storage, done: set[str]) -> PhaseView:
+        """The view of a batch or scan; `done` collects what has been written."""
         if isinstance(phase, Batch):
             views = []
             for statement in phase.statements:
@@ -329,37 +259,38 @@ class KernelWriter:
         )
 
     def item(self, item: Item, scan: Scan, storage: Storage) -> ItemView:
+        """The view of an item that runs by itself."""
         if isinstance(item, Statement):
             return ItemView(view(item, storage, "t", batch=False, split=scan.split), None)
         return ItemView(None, nest_view(item, [Part(item.statements, "t")], scan.carries, storage))
 
     def opening(self, item: Item, storage: Storage, done: set[str]) -> Item:
+        """The item with first contributions as assignments."""
         if isinstance(item, Statement):
             return self.first(item, storage, done)
-        fresh = []
-        for statement in item.statements:
-            if item.lane in statement.over:
-                done.add(statement.target)
-                fresh.append(statement)
-            else:
-                fresh.append(self.first(statement, storage, done))
+        done.update(s.target for s in item.statements if item.lane in s.over)
+        fresh = [
+            s if item.lane in s.over else self.first(s, storage, done) for s in item.statements
+        ]
         return Nest(item.row, item.lane, tuple(fresh))
+
+    def partial(self, statement: Statement, row_sum: bool) -> bool:
+        """Whether a first contribution leaves part of the target unwritten."""
+        plain = [index.variable for index in statement.index]
+        if row_sum or None in plain or len(set(plain)) != len(plain):
+            return True
+        dims = self.arrays[statement.target].dims
+        return any(v is not None and v.dim != d for v, d in zip(plain, dims, strict=True))
 
     def first(self, statement: Statement, storage: Storage, done: set[str]) -> Statement:
         """Assign instead of add, where nothing was written before and all is covered."""
         seen = statement.target in done
         done.add(statement.target)
-        if not statement.accumulate or seen or _adds_first(statement, False):
+        if not statement.accumulate or seen or self.partial(statement, False):
             return statement
         if storage.places[statement.target].kind == "head":
             return statement
         return replace(statement, accumulate=False)
-
-
-def _adds_first(statement: Statement, row_sum: bool) -> bool:
-    """Whether a first contribution leaves part of the target unwritten."""
-    plain = [index.variable for index in statement.index]
-    return row_sum or None in plain or len(set(plain)) != len(plain)
 
 
 def statements_of(phase: Batch | Scan) -> list[Statement]:

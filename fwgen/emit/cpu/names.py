@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from fwgen.ir.dims import ONE, Dim
 from fwgen.ir.nodes import Index, Var
 
-RESERVED = frozenset(
-    """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
-    char32_t class compl concept const consteval constexpr constinit const_cast continue co_await
-    co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
-    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
-    nullptr operator or or_eq private protected public register reinterpret_cast requires return
-    short signed sizeof static static_assert static_cast struct switch template this thread_local
-    throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
-    xor xor_eq linux unix real size fw free aligned_alloc args main
-    call space n h T C TC c0 tc t e e0 e1 i0 b j r j0 some rows at to block sum position NV L
-    """.split()
-)
+KEYWORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+char32_t class compl concept const consteval constexpr constinit const_cast continue co_await
+co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
+extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+nullptr operator or or_eq private protected public register reinterpret_cast requires return
+short signed sizeof static static_assert static_cast struct switch template this thread_local
+throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
+xor xor_eq linux unix
+"""
+OURS = """
+real size fw free aligned_alloc args main call space n h T C TC c0 tc t e e0 e1 i0 b j r j0 some
+rows at to block sum position NV L
+"""
+RESERVED = frozenset(KEYWORDS.split()) | frozenset(OURS.split())
 
 
 class Names:

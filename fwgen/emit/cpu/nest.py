@@ -9,10 +9,11 @@ from fwgen.emit.cpu.names import dim_text
 from fwgen.emit.cpu.printer import ATOM, Surroundings, Text, as_real, scalar_text
 from fwgen.emit.cpu.storage import Storage
 from fwgen.errors import InternalError
+from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Apply, Const, Index, IndexValue, Load, Scalar, Size, Statement
 from fwgen.ir.text import statement_text
 from fwgen.ir.walk import loads
-from fwgen.schedule.plan import Carry, Nest
+from fwgen.schedule.plan import Nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class NestView:
     totals: list[Register] = field(default_factory=list)
 
 
-def nest_view(nest: Nest, parts: Sequence[Part], carries: Sequence[Carry], storage: Storage) -> NestView:
+def nest_view(
+    nest: Nest, parts: Sequence[Part], carries: Sequence[Carry], storage: Storage
+) -> NestView:
     """The view of a nest, or of two that run fused: the later token's statements come last and read
     the new state of the earlier one as their old state."""
     view = NestView(storage.dim(nest.row.dim), storage.dim(nest.lane.dim))
@@ -87,12 +90,14 @@ class _Builder:
 
     def add(self, statement: Statement, part: Part) -> None:
         """Print one statement."""
-        self.view.equations.append(statement_text(statement) + (" (next token)" if part.next else ""))
+        self.view.equations.append(
+            statement_text(statement) + (" (next token)" if part.next else "")
+        )
         around = Surroundings(
             lambda load: self.load(load, part), self.index, self.size, f"(position + {part.token})"
         )
         value = as_real(scalar_text(statement.body, around)).text
-        over = {var for var in statement.over}
+        over = set(statement.over)
         target = self.storage.places[statement.target]
         padded = _vanishes(statement.body, self.nest, self.storage)
         if self.nest.lane in over and not padded:
@@ -114,6 +119,7 @@ class _Builder:
         self.view.lines.append(Line(kind, name, value))
 
     def cut(self, value: str) -> str:
+        """The value with zeros in the padding."""
         return f"fw::tail((i0 + b) * fw::L, {self.view.lanes}, {value})"
 
     def define(self, statement: Statement, part: Part, value: str) -> None:
@@ -151,6 +157,7 @@ class _Builder:
     def fetched(
         self, load: Load, part: Part, where: list[Register], pointer: str, kind: str, suffix: str
     ) -> Text:
+        """A register that is loaded before it is used; the same one for the same memory."""
         key = (load.array, pointer, suffix)
         if key not in self.known:
             self.known[key] = self.register(load.array, part, suffix)
@@ -158,11 +165,13 @@ class _Builder:
         return Text(self.known[key], ATOM, "vec" if kind == "vec" else "real")
 
     def register(self, array: str, part: Part, suffix: str) -> str:
-        base = self.storage.places[array].base if suffix == "s" else self.storage.names.of(array, array)
+        """The C++ variable for an array at one token; `suffix` tells its roles apart."""
+        key = ("register", array, suffix, part.next)
         tag = "next_" if part.next else ""
-        return self.storage.names.of(("register", array, suffix, part.next), f"{base}_{tag}{suffix}")
+        return self.storage.names.of(key, f"{array}_{tag}{suffix}")
 
     def index(self, index: Index) -> Text:
+        """The value of an index expression."""
         if index.variable == self.nest.lane:
             return Text("(fw::lanes() + real((i0 + b) * fw::L))", ATOM, "vec")
         if index.variable == self.nest.row:
@@ -170,6 +179,7 @@ class _Builder:
         return Text(dim_text(index.offset, self.storage.names), 0, "int")
 
     def size(self, size: Size) -> Text:
+        """The value of a dim."""
         return Text(f"real({self.storage.dim(size.dim)})", ATOM, "real")
 
 

@@ -38,10 +38,11 @@ class Surroundings:
 SUM, PRODUCT, UNARY, ATOM = 1, 2, 3, 4
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 LOGIC = {"and": "both", "or": "either", "not": "opposite"}
-FUNCTIONS = frozenset(
-    "exp log log1p expm1 sqrt rsqrt abs sign sin cos tanh sigmoid logsigmoid softplus relu elu "
-    "silu gelu square erf maximum minimum clamp".split()
-)
+NAMES = """
+exp log log1p expm1 sqrt rsqrt abs sign sin cos tanh sigmoid logsigmoid softplus relu elu silu gelu
+square erf maximum minimum clamp
+"""
+FUNCTIONS = frozenset(NAMES.split())
 
 
 def scalar_text(node: Scalar, around: Surroundings) -> Text:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fwgen.emit.cpu.kernel import KernelView, KernelWriter
+from fwgen.emit.cpu.kernel import KernelWriter
 from fwgen.emit.cpu.names import Names
+from fwgen.emit.cpu.views import KernelView
 from fwgen.emit.render import read_template, render
 from fwgen.ir.dims import ONE, Dim
 from fwgen.ir.nodes import Array, Step
@@ -95,9 +96,7 @@ def _reals(array: Array) -> Dim:
     return total
 
 
-def checkpoints(
-    plan: CpuPlan, signature: Step, forward: KernelView
-) -> list[tuple[int, str, str]]:
+def checkpoints(plan: CpuPlan, signature: Step, forward: KernelView) -> list[tuple[int, str, str]]:
     """(tensor, pointer, reals) of the states that the forward keeps at every chunk's start."""
     if not plan.replay:
         return []

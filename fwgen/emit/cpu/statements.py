@@ -84,13 +84,15 @@ def view(
         element=storage.element(target, values, token) if kind in ("fold", "scalar") else "",
         reduce=statement.reduce or "",
         accumulate=statement.accumulate,
-        exact=kind == "map" and not _whole(target, lane),
+        exact=kind == "map" and not _whole(target, lane, storage),
     )
 
 
-def _whole(target: Load, lane: Var | None) -> bool:
-    """Whether the lane runs over the whole last axis, so that padding may be written."""
-    return any(index.variable == lane for index in target.index)
+def _whole(target: Load, lane: Var | None, storage: Storage) -> bool:
+    """Whether the lane runs over the whole of an axis, so that its padding may be written."""
+    dims = storage.places[target.array].array.dims
+    pairs = zip(target.index, dims, strict=True)
+    return any(index.variable == lane and lane.dim == dim for index, dim in pairs if lane)
 
 
 def _pointer(

@@ -6,9 +6,9 @@
 * A *head* array (params, buffers, their gradients) exists once.
 * A *matrix* lives in its scan, once, or once per token where the scan keeps a history.
 
-Matrices and head arrays of two axes are laned: vector b of row j is at (b * rows + j) * L, the lanes
-running along the first axis (the last with `key_lanes`). Everything else is row-major with the last
-axis padded to whole vectors.
+Matrices and head arrays of two axes are laned: vector b of row j is at (b * rows + j) * L, the
+lanes running along the first axis (the last with `key_lanes`). Everything else is row-major with
+the last axis padded to whole vectors.
 """
 
 from __future__ import annotations
@@ -39,10 +39,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The places of all arrays of a sweep."""
+    """The places of all arrays of a sweep.
+
+    `extents` collects the constants for the sizes of rows and matrices.
+    """
 
     places: Mapping[str, Place]
     names: Names
+    extents: dict[str, str]
 
     def dim(self, dim: Dim) -> str:
         """A size as C++."""
@@ -53,15 +57,22 @@ class Storage:
         return f"fw::padded({self.dim(dim)})"
 
     def extent(self, place: Place) -> str:
-        """Reals of one row, one matrix or one head array."""
+        """Reals of one row, one matrix or one head array: the name of a constant."""
         dims = place.array.dims
         if not dims:
             return "1"
         if place.laned:
             lane, row = dims[place.lane_axis], dims[1 - place.lane_axis]
-            return f"{self.padded(lane)} * {wrapped(self.dim(row))}"
+            return self._named(f"{self.padded(lane)} * {wrapped(self.dim(row))}")
         outer = [wrapped(self.dim(dim)) for dim in dims[:-1]]
-        return " * ".join([*outer, self.padded(dims[-1])])
+        return self._named(" * ".join([*outer, self.padded(dims[-1])]))
+
+    def _named(self, value: str) -> str:
+        plain = value.replace("fw::padded(n_", "").replace("n_", "")
+        wish = "row_" + "".join(c if c.isalnum() else "_" for c in plain.replace(" ", ""))
+        name = self.names.of(("extent", value), wish.rstrip("_"))
+        self.extents[name] = value
+        return name
 
     def slot(self, place: Place, token: str) -> str:
         """The pointer to the array's data of one token, as a sum."""
@@ -69,7 +80,11 @@ class Storage:
             return place.base
         count = f"({token} + {place.shift})" if place.shift else wrapped(token)
         extent = self.extent(place)
-        return f"{place.base} + {count}" + ("" if extent == "1" else f" * {wrapped(extent)}")
+        if extent == "1":
+            return f"{place.base} + {count}"
+        return (
+            place.base if token == "0" and not place.shift else f"{place.base} + {count} * {extent}"
+        )
 
     def contiguous(self, load: Load, lane: Var) -> bool:
         """Whether successive values of `lane` are successive in memory, and it occurs."""
@@ -91,7 +106,7 @@ class Storage:
         return any(var == lane for index in load.index for _, var in index.terms)
 
     def vector(self, load: Load, lane: Var, values: Mapping[Var, str], token: str) -> str:
-        """Pointer to the vector of a contiguous access; `values` maps `lane` to its first element."""
+        """Pointer to the vector of a contiguous access; `values[lane]` is its first element."""
         place = self.places[load.array]
         base = self.slot(place, token)
         if not place.laned:

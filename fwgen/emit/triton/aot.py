@@ -1,7 +1,7 @@
 """Compiles a rule's Triton kernels for GPUs that are not there, and reads back what they use.
 
 The launches are those of the generated module itself: its kernels are replaced by recorders, its
-`forward` and `backward` run on unwritten CPU tensors, and what they would have launched is compiled.
+`forward` and `backward` run on unwritten CPU tensors, and what they would launch is compiled.
 """
 
 from __future__ import annotations
@@ -157,9 +157,10 @@ def measure(
     kernel: Any, arguments: Mapping[str, Any], options: Mapping[str, Any], target: str
 ) -> Resources:
     """Compile one launch for a target and read its resources."""
-    import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+
+    import triton
 
     number = re.fullmatch(r"sm_(\d+)|(gfx\w+)", target)
     if number is None:
@@ -183,8 +184,9 @@ def measure(
 
 def _read_nvidia(asm: Mapping[str, Any], target: str) -> tuple[int, int, int]:
     """Registers and spilled bytes as the assembler reports them, HMMA and HGMMA instructions."""
-    from triton import knobs
     from triton.backends.nvidia.compiler import get_ptxas
+
+    from triton import knobs
 
     with tempfile.TemporaryDirectory() as folder:
         ptx, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
@@ -207,13 +209,13 @@ def _read_nvidia(asm: Mapping[str, Any], target: str) -> tuple[int, int, int]:
 
 
 def _read_amd(asm: Mapping[str, Any], target: str) -> tuple[int, int, int]:
-    """Vector registers, spilled bytes (of both kinds of registers) and MFMA instructions."""
+    """Vector registers, bytes of memory per lane that spills take, and MFMA instructions."""
     code = asm["amdgcn"]
 
     def value(key: str) -> int:
         found = re.search(rf"\.{key}:\s+(\d+)", code)
         return int(found[1]) if found else 0
 
-    # A spilled vector register takes four bytes in each of the 64 lanes; counted per lane here.
-    spills = 4 * (value("vgpr_spill_count") + value("sgpr_spill_count"))
+    # Spilled scalar registers go to lanes of vector registers; the rest lies in memory.
+    spills = max(4 * value("vgpr_spill_count"), value("private_segment_fixed_size"))
     return value("vgpr_count"), spills, len(re.findall(r"\bv_mfma_", code))

@@ -28,71 +28,66 @@ def wrap(i, n):
     r = i % n
     return tl.where(r < 0, r + n, r)
 ''',
-    "remainder": '''
-def remainder(x, y):
-    """x modulo y with the sign of y."""
-    return x - tl.floor(x / y) * y
-''',
-    "square": '''
+    "square": """
 def square(x):
     return x * x
-''',
-    "sign": '''
+""",
+    "sign": """
 def sign(x):
     return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, x * 0.0))
-''',
-    "sigmoid": '''
+""",
+    "sigmoid": """
 def sigmoid(x):
     return 1.0 / (1.0 + tl.exp(-x))
-''',
-    "expm1": '''
+""",
+    "expm1": """
 def expm1(x):
     series = x * (1 / 720 + x * (1 / 5040 + x * (1 / 40320)))
     series = x * (1 + x * (1 / 2 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + series)))))
     return tl.where(tl.abs(x) < 0.4, series, tl.exp(x) - 1.0)
-''',
-    "log1p": '''
+""",
+    "log1p": """
 def log1p(x):
     s = x / (2.0 + x)  # log(1 + x) = 2 artanh(x / (2 + x))
     q = s * s
     series = 1 / 7 + q * (1 / 9 + q * (1 / 11 + q * (1 / 13)))
     series = 2.0 * s * (1.0 + q * (1 / 3 + q * (1 / 5 + q * series)))
     return tl.where((x > -0.4) & (x < 0.6), series, tl.log(1.0 + x))
-''',
-    "tanh": '''
+""",
+    "tanh": """
 def tanh(x):
     m = expm1(-2.0 * tl.abs(x))
     r = -m / (2.0 + m)
     return tl.where(x < 0.0, -r, r)
-''',
-    "softplus": '''
+""",
+    "softplus": """
 def softplus(x):
     return tl.maximum(x, 0.0) + log1p(tl.exp(-tl.abs(x)))
-''',
-    "logsigmoid": '''
+""",
+    "logsigmoid": """
 def logsigmoid(x):
     return tl.minimum(x, 0.0) - log1p(tl.exp(-tl.abs(x)))
-''',
-    "relu": '''
+""",
+    "relu": """
 def relu(x):
     return tl.maximum(x, 0.0)
-''',
-    "elu": '''
+""",
+    "elu": """
 def elu(x):
     return tl.where(x > 0.0, x, expm1(tl.minimum(x, 0.0)))
-''',
-    "silu": '''
+""",
+    "silu": """
 def silu(x):
     return x * sigmoid(x)
-''',
-    "gelu": '''
+""",
+    "gelu": """
 def gelu(x):
     return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-''',
-    "clamp": '''
+""",
+    "clamp": """
 def clamp(x, low, high):
     return tl.minimum(tl.maximum(x, low), high)
-''',
+""",
     "power": '''
 def power(x, y):
     """x ** y; of a negative x only for whole y."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fwgen.emit.triton.lanes import Lanes
+from fwgen.emit.triton.module import Module, Stage, alive, words
 from fwgen.emit.triton.names import Names
 from fwgen.emit.triton.scalars import Printer
+from fwgen.emit.triton.sizes import size_names, with_sizes
 from fwgen.emit.triton.text import MUL, UNARY, Text, number, product, size
-from fwgen.emit.triton.token import Module, Stage, TokenWriter, alive, words
+from fwgen.emit.triton.token import TokenWriter
 from fwgen.errors import InternalError
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Array, Backward, IndexValue, Load, Position, State, Statement, Step
+from fwgen.ir.nodes import Backward, IndexValue, Load, Position, State, Statement, Step
 from fwgen.ir.walk import scalars
 from fwgen.schedule.axes import tiling
 from fwgen.schedule.graph import needed
@@ -114,7 +116,7 @@ class Recurrent:
     states: list[Carried] = field(default_factory=list)
     gradients: list[Gradient] = field(default_factory=list)
     seeds: list[Seed] = field(default_factory=list)
-    sizes: tuple[str, ...] = ()
+    sizes: Mapping[str, str] = field(default_factory=dict)
     elements: str = "0"
     positional: bool = False
     output: Tensor | None = None
@@ -122,10 +124,11 @@ class Recurrent:
 
 def recurrent(step: Step, backward: Backward) -> Recurrent:
     """Names and memory of a rule's recurrent kernels."""
+    sizes = size_names(step, backward)
+    step, backward = with_sizes(step, backward, sizes)
     arrays = {a.name: a for a in step.arrays + backward.arrays}
-    sizes = _sizes(arrays.values())
-    fresh = Names(sizes)
-    labels = {dim: name for name, dim in step.dims if dim.constant is None}
+    fresh = Names(sizes.values())
+    labels = {dim: name for name, dim in step.dims if str(dim) not in sizes.values()}
     module = Module(
         arrays={**arrays},
         names={name: fresh.new(name) for name in arrays},
@@ -151,14 +154,6 @@ def recurrent(step: Step, backward: Backward) -> Recurrent:
     return found
 
 
-def _sizes(arrays: Iterable[Array]) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    for array in arrays:
-        for dim in array.dims:
-            names |= dict.fromkeys(sorted(dim.names))
-    return tuple(names)
-
-
 def _integers(step: Step) -> frozenset[str]:
     """Locals all of whose definitions are integers."""
     found: set[str] = set()
@@ -170,8 +165,10 @@ def _integers(step: Step) -> frozenset[str]:
         printer = Printer(refuse, refuse, found, ())  # type: ignore[arg-type]
         own = [s for s in step.statements if s.target == name]
         constant = all(not list(_loads_or_position(s)) for s in own)
-        if not constant and step.array(name).role == "local" and all(
-            printer.is_whole(s.body) for s in own
+        if (
+            not constant
+            and step.array(name).role == "local"
+            and all(printer.is_whole(s.body) for s in own)
         ):
             found.add(name)
     carried = {s.new for s in step.states} | {step.output}
@@ -275,8 +272,7 @@ def forward_token(found: Recurrent, output: bool) -> Token:
     """The forward statements; with `output` those of the output too."""
     step, names = found.step, found.module.names
     wanted = [s.new for s in step.states] + [step.output] * output
-    stage = Stage("stage_row")
-    writer = TokenWriter(found.module, stage)
+    writer = TokenWriter(found.module, Stage("stage_row"))
     writer.write(needed(step.statements, wanted))
     return _token(found, writer, [names[w] for w in wanted])
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fwgen.emit.triton.names import Names, dim_label
-from fwgen.emit.triton.text import COMPARE, Text, binary, joined, plus, size, times
-from fwgen.emit.triton.text import ADD, AND
+from fwgen.emit.triton.text import ADD, AND, COMPARE, Text, binary, joined, plus, size, times
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Var
 
@@ -63,7 +62,8 @@ class Lanes:
             lines.append((lane.inside, f"{lane.at} < {size(lane.dim)}"))
         for lanes, (at, inside) in self.products.items():
             space = Space.of(lanes)
-            lines.append((at, str(row_major([space.index(v) for v in space.order], [lane.dim for lane in lanes]))))
+            indices = [space.index(v) for v in space.order]
+            lines.append((at, str(row_major(indices, [lane.dim for lane in lanes]))))
             lines.append((inside, str(space.mask(space.order))))
         return lines
 
@@ -111,7 +111,8 @@ class Space:
 
     def mask(self, variables: Sequence[Var]) -> Text:
         """True where all of `variables` are inside their dims."""
-        return joined("&", AND, [self.expand(self.lanes[v].inside, (v,)) for v in self.order if v in variables])
+        masked = [v for v in self.order if v in variables]
+        return joined("&", AND, [self.expand(self.lanes[v].inside, (v,)) for v in masked])
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,9 @@ def constant(dim: Dim) -> Place:
 
 def never_negative(dim: Dim) -> bool:
     """Whether a size cannot be negative, named dims being at least 1."""
-    return all(c > 0 for _, c in dim.terms) or sum(c for _, c in dim.terms if c > 0) >= 0 and _least(dim) >= 0
-
-
-def _least(dim: Dim) -> float:
-    """A lower bound for named dims of at least 1; minus infinity where names are subtracted."""
     if any(c < 0 and names for names, c in dim.terms):
-        return float("-inf")
-    return sum(c for _, c in dim.terms)
+        return False
+    return sum(c for _, c in dim.terms) >= 0
 
 
 def inside(place: Place, dim: Dim) -> list[Text] | None:

@@ -7,23 +7,29 @@ import keyword
 import re
 from collections.abc import Iterable
 
+from fwgen.emit.triton.functions import HELPERS
 from fwgen.ir.dims import Dim
 
 # What the templates and the printed helpers call their own things.
-_RESERVED = """
-    triton tl torch math program sequence head tile tiles batch start length token step slot begin
-    first count chunk chunks row row_at interval t T H N B tokens warps largest plan wrap power
-    cu_seqlens position sizes inputs params buffers states finals saved training want_final wanted
-    grad_y grad_finals replay results forward backward parts device grid
-    recurrent_forward recurrent_backward recurrent_step rows total like
-""".split()
+RESERVED = (
+    "triton", "tl", "torch", "program", "sequence", "head", "tile", "tiles", "batch", "start",
+    "length", "token", "step", "slot", "begin", "first", "count", "chunk", "chunks", "row",
+    "row_at", "interval", "t", "T", "H", "N", "B", "tokens", "warps", "largest", "plan",
+    "cu_seqlens", "position", "sizes", "inputs", "params", "buffers", "states", "finals",
+    "saved", "training", "want_final", "wanted", "grad_y", "grad_finals", "replay", "results",
+    "forward", "backward", "parts", "device", "grid", "recurrent_forward", "recurrent_backward",
+    "recurrent_step", "rows", "total", "like", "stop", "tile_stride", "slots", "stage",
+    "saved_row", "stage_row", "dtype", "fresh", "found", "NamedTuple", "strides",
+    "state_strides", "whole", "take", "LEADING", "Plan", "FORWARD_ROOM", "BACKWARD_ROOM", "room",
+)  # fmt: skip
 
 
 class Names:
     """Hands out distinct identifiers; a name that is taken gets underscores appended."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
-        self.taken = {*_RESERVED, *reserved, *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+        own = (*RESERVED, *HELPERS, *keyword.kwlist, *keyword.softkwlist, *dir(builtins))
+        self.taken = {*own, *reserved}
 
     def new(self, wanted: str) -> str:
         """A fresh name, `wanted` itself where that is free."""

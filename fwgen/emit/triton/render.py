@@ -18,8 +18,8 @@ from fwgen.emit.triton.kernels import (
     recurrent,
     reverse_token,
 )
+from fwgen.emit.triton.module import Line, alive, words
 from fwgen.emit.triton.text import size
-from fwgen.emit.triton.token import Line, alive, words
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Backward, Step
 from fwgen.ir.text import statement_text
@@ -57,7 +57,8 @@ def triton_sources(step: Step, backward: Backward) -> dict[str, str]:
         forward=parts["forward"].text,
         step=parts["step"].text,
         backward=parts["backward"].text,
-        sizes=found.sizes,
+        sizes=tuple(found.sizes.values()),
+        size_keys=tuple(found.sizes),
         blocks=_blocks(found),
         work=[" * ".join(blocks) or "1" for blocks in module.work] or ["1"],
         limit=LIMIT,
@@ -67,7 +68,7 @@ def triton_sources(step: Step, backward: Backward) -> dict[str, str]:
         inputs=found.inputs,
         states=[_state(found, n) for n in range(len(found.states))],
         elements=found.elements,
-        output_shape=_shape(step.array(step.output).dims),
+        output_shape=_shape(found.step.array(step.output).dims),
         stages=stages,
         calls={kind: part.call for kind, part in parts.items()},
         results=_results(found),
@@ -154,9 +155,7 @@ def _larger(a: str, b: str) -> str:
     return f"max({a}, {b})"
 
 
-def _arguments(
-    found: Recurrent, kind: str, stage: bool, token: Token
-) -> list[tuple[str, str]]:
+def _arguments(found: Recurrent, kind: str, stage: bool, token: Token) -> list[tuple[str, str]]:
     """Arguments of a kernel with the values that the launch passes."""
     pairs: list[tuple[str, str]] = []
     for n, x in enumerate(found.inputs):
@@ -181,7 +180,7 @@ def _arguments(
     if found.positional:
         pairs.append(("position", "position"))
     pairs += [("H", "H")] + [("tiles", "blocks.tiles")] * (found.module.tiling is not None)
-    return pairs + [(name, name) for name in found.sizes]
+    return pairs + [(name, name) for name in found.sizes.values()]
 
 
 def _backward_arguments(found: Recurrent) -> list[tuple[str, str]]:
@@ -195,13 +194,13 @@ def _backward_arguments(found: Recurrent) -> list[tuple[str, str]]:
             part = f"parts[{slots[g.source.name]}]"
             pairs.append((g.tensor.pointer, part))
             if g.tensor.once:
-                pairs.append((f"{g.tensor.pointer}_tile", f"0 if {part} is None else {part}.stride(0)"))
+                pairs.append((f"{g.tensor.pointer}_tile", f"tile_stride({part})"))
     first = len(_differentiable(found))
     for n, s in enumerate(found.states):
         part = f"parts[{first + n}]"
         pairs.append((s.grad_initial, part))
         if s.tensor.once:
-            pairs.append((f"{s.grad_initial}_tile", f"0 if {part} is None else {part}.stride(0)"))
+            pairs.append((f"{s.grad_initial}_tile", f"tile_stride({part})"))
     return pairs
 
 
@@ -271,9 +270,11 @@ def _blocks(found: Recurrent) -> list[dict[str, str]]:
     ]
     for lane in lanes:
         if lane.tiled:
-            others = [" * ".join(b for b in work if b != lane.block) for work in found.module.work if lane.block in work]
+            tiled = [work for work in found.module.work if lane.block in work]
+            others = [" * ".join(b for b in work if b != lane.block) for work in tiled]
             beside = list(dict.fromkeys(o for o in others if o))
-            widest = f"max({', '.join(beside)})" if len(beside) > 1 else f"({''.join(beside) or 1})"
+            widest = f"max({', '.join(beside)})" if len(beside) > 1 else "".join(beside) or "1"
+            widest = f"({widest})" if widest[:3] != "max" and " " in widest else widest
             whole = f"triton.next_power_of_2({size(lane.dim)})"
             value = f"min({whole}, max(1, room // {widest}))"
             blocks.append({"name": lane.block, "value": value})
@@ -288,5 +289,5 @@ def _tiles(found: Recurrent) -> str:
 
 
 def _bound(found: Recurrent) -> str:
-    sizes = ", ".join(f"{name} = {{{name}}}" for name in found.sizes)
+    sizes = ", ".join(f"{old} = {{{new}}}" for old, new in found.sizes.items())
     return sizes or "a constant size"

@@ -1,4 +1,4 @@
-"""Scalar expressions of Step IR as Triton tensor expressions; element accesses are left to a hook."""
+"""Scalar expressions of Step IR as Triton expressions; element accesses are left to a hook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fwgen.ir.nodes import Apply, Const, Index, IndexValue, Load, Position, Scal
 
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _LOGIC = {"and": ("&", AND), "or": ("|", OR)}
-_POWERS = {-1.0: "1.0 / {}", 0.5: "tl.sqrt({})", -0.5: "tl.rsqrt({})"}
+_POWERS = {-1.0: "", 0.5: "tl.sqrt", -0.5: "tl.rsqrt"}
 
 
 @dataclass
@@ -68,11 +68,7 @@ class Printer:
             case Load(array):
                 text = self.element(expression)
                 return call("tl.cast", text, "tl.float32") if array in self.integers else text
-            case Apply("select" | "add" | "sub" | "mul" | "neg" | "mod" | "stop_gradient"):
-                if self.is_whole(expression):
-                    return call("tl.cast", self.whole(expression), "tl.float32")
-                return self.apply(expression, self.real)
-            case Apply():
+            case Apply(op) if op != "mod" and not self.is_whole(expression):
                 return self.apply(expression, self.real)
             case _:
                 return call("tl.cast", self.whole(expression), "tl.float32")
@@ -134,9 +130,6 @@ class Printer:
                 return where(self.condition(args[0]), operand(args[1]), operand(args[2]))
             case "pow":
                 return self._power(args)
-            case "mod":
-                self.used.add("remainder")
-                return call("remainder", *map(self._tensor, args))
             case _ if op in DIRECT:
                 return call(DIRECT[op], *map(self._tensor, args))
             case _:
@@ -156,9 +149,9 @@ class Printer:
         base, exponent = args
         value = float(exponent.value) if isinstance(exponent, Const) else math.nan
         if value in _POWERS:
-            text = self._tensor(base)
-            division = value == -1.0
-            return Text(_POWERS[value].format(text.at(UNARY) if division else text), MUL if division else UNARY + 1)
+            if value == -1.0:
+                return binary("/", MUL, number(1.0), self._tensor(base))
+            return call(_POWERS[value], self._tensor(base))
         if value == 2.0:
             self.used.add("square")
             return call("square", self._tensor(base))
@@ -170,71 +163,3 @@ class Printer:
         if isinstance(expression, Const):
             return call("tl.full", "()", number(float(expression.value)), "tl.float32")
         return self.real(expression)
-
-
-_ZERO_AT_ZERO = set(
-    "tanh relu square abs sign sin silu gelu elu erf expm1 sqrt log1p neg stop_gradient".split()
-)
-_TAME = _ZERO_AT_ZERO | set(
-    "add sub mul exp sigmoid softplus logsigmoid cos maximum minimum clamp select".split()
-)
-
-
-def _depends(expression: Scalar, axes: Callable[[Scalar], frozenset[object]], axis: object) -> bool:
-    if isinstance(expression, Apply):
-        return any(_depends(a, axes, axis) for a in expression.args)
-    return axis in axes(expression)
-
-
-def _tame(expression: Scalar) -> bool:
-    """Whether the expression is finite wherever its loads are zero or ordinary."""
-    if isinstance(expression, Apply):
-        return expression.op in _TAME and all(map(_tame, expression.args))
-    return True
-
-
-def vanishing(
-    expression: Scalar,
-    zero: Callable[[Load], frozenset[object]],
-    axes: Callable[[Scalar], frozenset[object]],
-) -> frozenset[object] | None:
-    """Axes in whose padding the expression is zero, given those of its loads; None: everywhere.
-
-    `axes` tells on which axes a leaf depends. Padded lanes hold zeros, so a product with a padded
-    factor vanishes there as long as its other factors are finite.
-    """
-    match expression:
-        case Const(value):
-            return None if value == 0 else frozenset()
-        case Load():
-            return zero(expression)
-        case Apply("mul", args):
-            found: set[object] = set()
-            for n, argument in enumerate(args):
-                own = vanishing(argument, zero, axes)
-                if own is None:
-                    return None
-                others = [a for m, a in enumerate(args) if m != n]
-                found |= {
-                    v for v in own if all(_tame(a) or not _depends(a, axes, v) for a in others)
-                }
-            return frozenset(found)
-        case Apply("div", (a, b)):
-            own = vanishing(a, zero, axes)
-            return own if own is None else frozenset(v for v in own if not _depends(b, axes, v))
-        case Apply("add" | "sub" | "maximum" | "minimum", args):
-            return _common([vanishing(a, zero, axes) for a in args])
-        case Apply("select", (_, a, b)):
-            return _common([vanishing(a, zero, axes), vanishing(b, zero, axes)])
-        case Apply(op, (a,)) if op in _ZERO_AT_ZERO:
-            return vanishing(a, zero, axes)
-        case _:
-            return frozenset()
-
-
-def _common(sets: list[frozenset[object] | None]) -> frozenset[object] | None:
-    found: frozenset[object] | None = None
-    for own in sets:
-        if own is not None:
-            found = own if found is None else found & own
-    return found

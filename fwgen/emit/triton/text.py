@@ -34,7 +34,8 @@ def joined(operator: str, level: int, args: list[Text]) -> Text:
     """`a & b & c` of an associative operator; one argument stays as it is."""
     if len(args) == 1:
         return args[0]
-    return Text(f" {operator} ".join(a.at(level if i == 0 else level + 1) for i, a in enumerate(args)), level)
+    parts = [a.at(level if i == 0 else level + 1) for i, a in enumerate(args)]
+    return Text(f" {operator} ".join(parts), level)
 
 
 def binary(operator: str, level: int, a: Text, b: Text) -> Text:

@@ -1,0 +1,115 @@
+"""What a kernel looks like to the template: tensors, buffers, sweeps and phases, all as texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fwgen.emit.cpu.nest import NestView
+from fwgen.emit.cpu.statements import View
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of the work space: `count` times `extent` reals.
+
+    `whole`: a row for every token of the sequence; `alias` then points to the chunk's first.
+    """
+
+    name: str
+    count: str
+    extent: str
+    comment: str
+    whole: bool = False
+    alias: str = ""
+
+    @property
+    def size(self) -> str:
+        """The number of reals as C++."""
+        count = "call.longest" if self.whole else self.count
+        if self.extent == "1":
+            return count
+        return self.extent if count == "1" else f"({count}) * {self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """An array exchanged with a tensor: C++ pointer, tensor slot, and its shape there.
+
+    `axis`: the laned axis of a matrix, -1 for rows, -2 for a scalar.
+    """
+
+    base: str
+    tensor: int
+    extent: str
+    outer: str
+    last: str
+    scalar: bool
+    axis: int
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CarryView:
+    """A carry for the template. `start`, `finish`: tensor slots, -1 for none."""
+
+    transfer: Transfer
+    matrix: bool
+    history: bool
+    start: int
+    finish: int
+    checkpoint: int
+    finale: str
+    initial: float
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    """One item of a scan: a statement or a nest."""
+
+    statement: View | None
+    nest: NestView | None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseView:
+    """A batch (`statements`) or a scan (`items`; `first`, `fused`, `last` where it is rotated)."""
+
+    statements: tuple[View, ...]
+    items: tuple[ItemView, ...]
+    first: NestView | None
+    fused: NestView | None
+    last: NestView | None
+    scan: bool
+    reverse: bool
+    split: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepView:
+    """A sweep for the template."""
+
+    reverse: bool
+    loads: tuple[Transfer, ...]
+    inner: bool
+    stores: tuple[Transfer, ...]
+    heads: tuple[Transfer, ...]
+    crossing: tuple[Buffer, ...]
+    zeroed: tuple[tuple[str, str, int], ...]
+    carries: tuple[CarryView, ...]
+    phases: tuple[PhaseView, ...]
+    finale: tuple[View, ...]
+    finale_at: int
+    finale_loads: tuple[Transfer, ...]
+    position: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """A kernel for the template."""
+
+    name: str
+    sweeps: tuple[SweepView, ...]
+    buffers: tuple[Buffer, ...]
+    gradients: tuple[Transfer, ...]
+    extents: tuple[tuple[str, str], ...]
