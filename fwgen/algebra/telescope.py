@@ -8,7 +8,8 @@ W_t. The gradient of log d is `L_t = sum_i d_t G_t W_{t-1}`, and summing `G_t W_
 where `c~_g` is the part of the gradient of c_g that comes from the state's update, `x~_r` that of
 x_r from its read. No product of a state with an adjoint state is left, at no loss for strong
 decays: a token's own write occurs in neither sum. That includes the last token, whose G is what
-arrives for the final state: there L is formed directly, once, as `sum_i d G W_{T-1}`.
+arrives for the final state: there L is formed directly, once, as `sum_i d G W_{T-1}`. At a first
+token whose old state is zero, L is zero.
 """
 
 from __future__ import annotations
@@ -192,7 +193,9 @@ def _sums(
     writes = sum_of([c for c in cores if not c.read])
     add(name["wrote"], [Term(False, (inner, *t.factors)) for t in writes], over)
     add(name["reads"], sum_of([c for c in cores if c.read]), over)
-    add(name["l"], [term("m_next"), term("wrote", True)])
+    held = Load(f"held_{decay.state}", ())
+    arrays.append(Array(held.array, (), "seed", of="held"))
+    add(name["l"], [Term(False, (held, total([term("m_next"), term("wrote", True)])))])
     add(name["m"], [term("l"), term("reads")])
     statements.append(Statement(gradient, index, Load(name["l"], index), accumulate=True))
     axes = tuple(Index.of(v) for v in update.axes)

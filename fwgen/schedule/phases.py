@@ -93,12 +93,16 @@ def _scan_members(
                 found.add(number)
             if id(statement) in required:
                 found.add(number)
-            target = arrays[statement.target]
-            wide = len(target.dims) > 1 and target.role == "local"
-            if number in found and wide and target.name not in stored:
-                matrices.add(target.name)
+            if number in found:
+                named = [arrays[n] for n in (statement.target, *reads(statement))]
+                matrices |= {a.name for a in named if _inner_matrix(a)} - set(stored)
         found |= _between(statements, found)
     return sorted(found)
+
+
+def _inner_matrix(array: Array) -> bool:
+    """Whether an array is a matrix that statements of this token make."""
+    return len(array.dims) > 1 and array.role == "local"
 
 
 def _between(statements: Sequence[Statement], members: Collection[int]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Statement, Step
@@ -34,7 +34,7 @@ def replay_kernel(step: Step, adjoint: Adjoint) -> Kernel:
         adjoint.statements, {a.name: a.dims for a in adjoint.arrays if a.name not in heads}
     )
     moving = dependents(step.statements, {s.old for s in step.states})
-    again = _matrices(step, own, moving)
+    again = _matrices(step, own)
     gradients = {array: f"grad {name}" for name, array in adjoint.gradients}
     matrices = {name for s in (*forward, *again) for name in (s.target, *reads(s))}
     matrices &= {a.name for a in step.arrays if len(a.dims) > 1 and a.name in moving}
@@ -51,11 +51,9 @@ def replay_kernel(step: Step, adjoint: Adjoint) -> Kernel:
     return Kernel("backward", arrays, (sweep,), param_gradients(step, adjoint))
 
 
-def _matrices(
-    step: Step, uses: Sequence[Statement], moving: Collection[str]
-) -> tuple[Statement, ...]:
+def _matrices(step: Step, uses: Sequence[Statement]) -> tuple[Statement, ...]:
     """Statements that compute again the matrices, other than states, that `uses` read."""
     states = {name for s in step.states for name in (s.old, s.new)}
-    wide = {a.name for a in step.arrays if len(a.dims) > 1 and a.name in moving} - states
+    wide = {a.name for a in step.arrays if len(a.dims) > 1 and a.role == "local"} - states
     again = [s for s in step.statements if s.target in wide]
     return needed(again, {name for s in uses for name in reads(s)})

@@ -158,7 +158,8 @@ def _sweep(
     loads = [(n, f"input {n}") for n, a in by_name.items() if n in read and a.role == "input"]
     loads += [(name, f"saved {name}") for name in kept if name in read]
     loads += [(adjoint.output_seed, "grad_y")] if adjoint.output_seed in read else []
-    loads += [("inner", "inner")] if "inner" in read else []
+    marks = {a.name: a.of for a in arrays if a.role == "seed" and a.of in ("inner", "held")}
+    loads += [(name, of) for name, of in marks.items() if name in read]
     stores = tuple(
         (n, gradients[n]) for n in by_name if n in gradients and n in targets and n not in after
     )

@@ -69,8 +69,11 @@ class KernelWriter:
         last = [n for s in sweep.finale for n in reads(s) if self.arrays[n].role == "seed"]
         return SweepView(
             reverse=sweep.reverse,
-            loads=tuple(self.transfer(storage, a, t) for a, t in sweep.loads if t != "inner"),
+            loads=tuple(
+                self.transfer(storage, a, t) for a, t in sweep.loads if " " in t or t == "grad_y"
+            ),
             inner=any(t == "inner" for _, t in sweep.loads),
+            held=tuple(self.held(a, storage) for a, t in sweep.loads if t == "held"),
             stores=tuple(self.transfer(storage, a, t) for a, t in sweep.stores),
             heads=tuple(heads),
             crossing=tuple(
@@ -212,6 +215,12 @@ class KernelWriter:
             finale,
             self.initial.get(carry.start, 0.0),
         )
+
+    def held(self, array: str, storage: Storage) -> tuple[str, int, bool]:
+        """(pointer, tensor of the initial state, whether it starts at zero without one)."""
+        state = f"state {array.removeprefix('held_')}"
+        base = storage.places[array].base
+        return base, self.tensors[state], self.initial.get(state, 0.0) == 0
 
     def zeroed(self, sweep: Sweep, storage: Storage) -> tuple[tuple[str, str, int], ...]:
         """Row arrays that are only ever added to: (base, extent, first slot)."""

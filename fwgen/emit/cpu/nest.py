@@ -105,15 +105,14 @@ class _Builder:
         if not over:
             self.define(statement, part, value if padded else self.cut(value))
             return
-        name = self.register(statement.target, part, "sum")
-        pointer = self.storage.slot(target, part.token)
-        output = Register(name, pointer, statement.accumulate)
         if over == {self.nest.row}:
             kind, outputs = "lane", self.view.lane_outputs
         elif over == {self.nest.lane}:
             kind, outputs = "row", self.view.row_outputs
         else:
             kind, outputs = "total", self.view.totals
+        name = self.register(statement.target, part, f"{kind}_sum")
+        output = Register(name, self.storage.slot(target, part.token), statement.accumulate)
         if all(o.name != name for o in outputs):
             outputs.append(output)
         self.view.lines.append(Line(kind, name, value))

@@ -92,6 +92,7 @@ class SweepView:
     reverse: bool
     loads: tuple[Transfer, ...]
     inner: bool
+    held: tuple[tuple[str, int, bool], ...]
     stores: tuple[Transfer, ...]
     heads: tuple[Transfer, ...]
     crossing: tuple[Buffer, ...]
