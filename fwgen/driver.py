@@ -23,8 +23,8 @@ class Compilation:
     """Everything that the stages made of one rule.
 
     `step` is the token as written, `normal` its classified form, `backward` the derived adjoint of
-    the token with its invariants hoisted, `plan` the schedule of the CPU kernels, `signature` what the runtime must know, `sources` the
-    generated files by name.
+    the token with its invariants hoisted, `plan` the schedule of the CPU kernels, `signature` what
+    the runtime must know, `sources` the generated files by name.
     """
 
     rule: Rule

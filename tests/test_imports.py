@@ -34,9 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"fwgen", "errors", "commands", "models"},
     "commands": {"fwgen", *PIPELINE, "cli", "runtime", "verify", "bench", "models"},
 }
-# Plain data that crosses the order: what the runtime must know of a rule is written by `emit`, and
-# the decays that a schedule may use are found by `algebra`.
-DATA = {"emit": {"fwgen.runtime.signature"}, "algebra": {"fwgen.schedule.plan"}}
+# Plain data that crosses the order: what the runtime must know of a rule is written by `emit`.
+DATA = {"emit": {"fwgen.runtime.signature"}}
 # Seen by the type checker only: the results of the algebra are read, its code is not loaded.
 TYPES = {"schedule": {"algebra"}, "emit": {"algebra"}}
 SYMPY = {"algebra"}

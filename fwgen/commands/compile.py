@@ -137,7 +137,7 @@ def _recall(options: argparse.Namespace) -> None:
 
 def _ahead_of_time(compilation: Any, targets: tuple[str, ...]) -> list[dict[str, Any]]:
     """Registers, spills and shared memory of every Triton kernel for every target."""
-    from fwgen.emit.triton.aot import compile_ahead
+    from fwgen.commands.aot import compile_ahead
 
     return [dict(row) for target in targets for row in compile_ahead(compilation, target)]
 

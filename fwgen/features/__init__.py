@@ -30,6 +30,7 @@ def orthogonal_random_features(
     signs = torch.diagonal(r, dim1=-2, dim2=-1).sign()
     rows: torch.Tensor = (q * signs[..., None, :]).mT.reshape(H, blocks * K, K)[:, :M]
     if regularized:
-        return rows * float(K) ** 0.5
+        scaled: torch.Tensor = rows * float(K) ** 0.5
+        return scaled
     lengths: torch.Tensor = torch.randn(H, M, K, generator=generator).norm(dim=-1, keepdim=True)
     return rows * lengths

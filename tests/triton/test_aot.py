@@ -26,7 +26,7 @@ from fwgen.algebra.hoist import hoist
 from fwgen.algebra.normal import normalise
 from fwgen.emit.signature import signature_of
 from fwgen.emit.triton import triton_sources
-from fwgen.emit.triton.aot import compile_ahead
+from fwgen.commands.aot import compile_ahead
 from fwgen.language import load_rule, lower
 
 name, target, dtype = sys.argv[1:]
