@@ -1,13 +1,19 @@
 // The call: its arguments, its work space, and copies between tensors and rows or matrices.
 
+#define FW_INLINE_MEMBER inline __attribute__((always_inline))
+
 namespace fw {
 
 FW_INLINE vec wide(vec x) { return x; }
 FW_INLINE vec wide(real x) { return splat(x); }
 
+// Vectors from one column of a laned matrix to the next: not a multiple of 4 KB, at which loads would
+// wait for stores to other columns.
+FW_INLINE constexpr size column(size rows) { return rows + 8; }
+
 // Element (lane, row) of a laned matrix.
 FW_INLINE size laned(size lane, size row, size rows) {
-    return ((lane / L) * rows + row) * L + lane % L;
+    return ((lane / L) * column(rows) + row) * L + lane % L;
 }
 
 template <int N> struct constant { static constexpr int value = N; };
@@ -140,19 +146,33 @@ static inline void copy_out(const Tensor &x, size n, size h, const real *from, s
 }
 
 // Once per token of a chunk that starts at token c0.
-// `ahead`: how many tokens further the next chunk's tokens lie, which are asked for already.
 FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
-                         size ahead, size extent, size n0, size n1, bool scalar) {
+                         size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
     if (!x.data) return zero(to, tc * extent);
     const real *from = call.at(x, n, h) + c0 * x.token;
-    constexpr size LINE = 64 / sizeof(real);
     for (size t = 0; t < tc; ++t, from += x.token) {
-        for (size e = 0; e < n0 * n1; e += LINE) __builtin_prefetch(from + ahead * x.token + e);
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
 }
+
+// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
+// of a model's tensors take every token from another place, which hardware does not foresee.
+struct Ahead {
+    const real *from;
+    size step, count;
+    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+        const Tensor x = call.tensor(k);
+        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
+        step = x.token;
+    }
+    FW_INLINE_MEMBER void ask(size t) const {
+        constexpr size LINE = 64 / sizeof(real);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+    }
+};
+
 FW_INLINE void tokens_out(const Call &call, size k, const real *from, size n, size h, size c0,
                           size tc, size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);

@@ -159,24 +159,30 @@ FW_INLINE vec power_of_two(mask n) {
     return (vec)bits;
 }
 
-FW_INLINE vec exp(vec x) {
-    if constexpr (sizeof(real) == 8) return library_exp(x);
-    // exp(x) = 2^n exp(r), |r| <= ln(2)/2; 2^n in two factors, so that it may be subnormal.
+// x = n ln(2) + r with |r| <= ln(2)/2; gives exp(r) - 1 and n, for x clamped to [-104, 89].
+FW_INLINE vec reduced_expm1(vec x, mask &n) {
     const real shift = real(12582912);
     vec low = x > real(-104) ? x : splat(-104);
     vec u = low < real(89) ? low : splat(89);
-    vec n = (u * real(1.44269504088896341) + shift) - shift;
-    vec r = u - n * real(0.693359375);
-    r = r + n * real(2.12194440054690583e-4);
+    vec whole = (u * real(1.44269504088896341) + shift) - shift;
+    vec r = u - whole * real(0.693359375);
+    r = r + whole * real(2.12194440054690583e-4);
     vec p = splat(real(1.9875691500e-4));
     p = p * r + real(1.3981999507e-3);
     p = p * r + real(8.3334519073e-3);
     p = p * r + real(4.1665795894e-2);
     p = p * r + real(1.6666665459e-1);
     p = p * r + real(5.0000001201e-1);
-    p = p * (r * r) + r + real(1);
-    mask whole = __builtin_convertvector(n, mask), half = whole >> 1;
-    vec y = p * power_of_two(half) * power_of_two(whole - half);
+    n = __builtin_convertvector(whole, mask);
+    return p * (r * r) + r;
+}
+
+FW_INLINE vec exp(vec x) {
+    if constexpr (sizeof(real) == 8) return library_exp(x);
+    mask n;
+    vec y = reduced_expm1(x, n) + real(1);
+    mask half = n >> 1;  // 2^n in two factors, so that it may be subnormal
+    y = y * power_of_two(half) * power_of_two(n - half);
     return x == x ? y : x;
 }
 
@@ -219,16 +225,14 @@ FW_INLINE vec log1p(vec x) {
 
 FW_INLINE vec expm1(vec x) {
     if constexpr (sizeof(real) == 8) return library_expm1(x);
-    vec s = abs(x) < real(0.5) ? x : vec{};
-    vec p = splat(real(1.0 / 40320));
-    p = p * s + real(1.0 / 5040);
-    p = p * s + real(1.0 / 720);
-    p = p * s + real(1.0 / 120);
-    p = p * s + real(1.0 / 24);
-    p = p * s + real(1.0 / 6);
-    p = p * s + real(0.5);
-    p = p * (s * s) + s;
-    return abs(x) < real(0.5) ? p : exp(x) - real(1);
+    // exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1)
+    mask n;
+    vec y = reduced_expm1(x, n);
+    n = n > -127 ? n : mask{} - 126;
+    mask half = n >> 1;
+    vec a = power_of_two(half), b = power_of_two(n - half);
+    y = (y * a) * b + (a * b - real(1));
+    return x == x ? y : x;
 }
 
 FW_INLINE vec tanh(vec x) {

@@ -321,7 +321,6 @@ def test_capacity_grows_with_the_feature_dimension():
         assert row[0] > 3 * row[3], (size, row)
 
 
-@pytest.mark.slow
 def test_the_demonstration_ends_as_published(tmp_path, capsys):
     """Delta below .01 and the sum rules above .1 when keys are re-assigned, S = 10."""
     assert demo.main(demo.DemoConfig(out=tmp_path)) == 0

@@ -84,7 +84,7 @@ class KernelWriter:
             carries=tuple(self.carry(c, storage) for c in sweep.carries),
             phases=phases,
             finale=tuple(view(s, storage, "0", batch=False) for s in sweep.finale),
-            finale_at=next((n for n, p in enumerate(sweep.phases) if isinstance(p, Scan)), 0),
+            first_scan=next((n for n, p in enumerate(sweep.phases) if isinstance(p, Scan)), 0),
             finale_loads=tuple(
                 self.transfer(storage, n, f"grad_final {self.arrays[n].of}") for n in last
             ),

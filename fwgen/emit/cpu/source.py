@@ -86,13 +86,17 @@ def saved_tensors(plan: CpuPlan) -> tuple[Saved, ...]:
 
 
 def _reals(array: Array) -> Dim:
-    """Room for a state in any layout: one axis may be padded by less than 16 elements."""
+    """Room for a state in any layout: one axis may be padded by less than 16 elements.
+
+    A matrix has columns that are 8 vectors longer than its rows (`fw::column`).
+    """
     if not array.dims:
         return ONE
-    axis = 0 if len(array.dims) == 2 else len(array.dims) - 1
-    total = ONE
-    for number, dim in enumerate(array.dims):
-        total = total * (dim + 15 if number == axis else dim)
+    if len(array.dims) == 2:
+        return (array.dims[0] + 15) * (array.dims[1] + 8)
+    total = array.dims[-1] + 15
+    for dim in array.dims[:-1]:
+        total = total * dim
     return total
 
 

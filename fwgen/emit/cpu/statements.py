@@ -28,7 +28,8 @@ class View:
     `kind`: `map` (the lane is kept), `fold` (the lane is reduced), `scalar` (no lane), `tokens` (a
     scalar value, vectorised over the tokens of the chunk). `outer` loops lie around the reduction,
     `inner` loops inside it. `pointer` is the target's vector in `map` and `tokens`; `element` the
-    target's element in the others. `exact` targets may not be written beyond `bound`.
+    target's element in the others. `exact` targets may not be written beyond `bound`. With `block`
+    only the vectors of the current block are computed.
     """
 
     kind: str
@@ -36,8 +37,7 @@ class View:
     outer: tuple[Loop, ...]
     inner: tuple[Loop, ...]
     bound: str
-    first: str
-    last: str
+    block: bool
     value: str
     pointer: str
     element: str
@@ -51,8 +51,8 @@ def view(
 ) -> View:
     """Choose how a statement runs at token `token`.
 
-    `batch`: all tokens of the chunk are at hand. `split`: the dim of which only the lanes from `e0`
-    to `e1` are computed.
+    `batch`: all tokens of the chunk are at hand. `split`: the dim of which only the vectors of the
+    current block are computed.
     """
     lane = _lane(statement, storage)
     kind = "scalar"
@@ -77,8 +77,7 @@ def view(
         outer=tuple(_loop(v, loop_names, storage) for v in statement.free if v != lane),
         inner=tuple(_loop(v, loop_names, storage) for v in statement.over if v != lane),
         bound=dim_text(lane.dim, storage.names) if lane else "",
-        first="e0" if parted else "0",
-        last="e1" if parted else dim_text(lane.dim, storage.names) if lane else "",
+        block=parted,
         value=value.text,
         pointer=_pointer(target, lane, values, storage, token, kind),
         element=storage.element(target, values, token) if kind in ("fold", "scalar") else "",

@@ -6,9 +6,10 @@
 * A *head* array (params, buffers, their gradients) exists once.
 * A *matrix* lives in its scan, once, or once per token where the scan keeps a history.
 
-Matrices and head arrays of two axes are laned: vector b of row j is at (b * rows + j) * L, the
+Matrices and head arrays of two axes are laned: vector b of row j is at (b * column + j) * L, the
 lanes running along the first axis (the last with `key_lanes`). Everything else is row-major with
-the last axis padded to whole vectors.
+the last axis padded to whole vectors. A column is a few vectors longer than the rows, since
+columns that lie multiples of 4 KB apart would disturb each other's loads and stores.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ class Storage:
             return "1"
         if place.laned:
             lane, row = dims[place.lane_axis], dims[1 - place.lane_axis]
-            return self._named(f"{self.padded(lane)} * {wrapped(self.dim(row))}")
+            return self._named(f"{self.padded(lane)} * fw::column({self.dim(row)})")
         outer = [wrapped(self.dim(dim)) for dim in dims[:-1]]
         return self._named(" * ".join([*outer, self.padded(dims[-1])]))
 
     def _named(self, value: str) -> str:
-        plain = value.replace("fw::padded(n_", "").replace("n_", "")
+        plain = value.replace("fw::padded(n_", "").replace("fw::column(n_", "").replace("n_", "")
         wish = "row_" + "".join(c if c.isalnum() else "_" for c in plain.replace(" ", ""))
         name = self.names.of(("extent", value), wish.rstrip("_"))
         self.extents[name] = value
@@ -111,10 +112,10 @@ class Storage:
         base = self.slot(place, token)
         if not place.laned:
             return f"{base} + {self._flat(place, load.index, values)}"
-        rows = wrapped(self.dim(place.array.dims[1 - place.lane_axis]))
+        rows = self.dim(place.array.dims[1 - place.lane_axis])
         row = index_text(load.index[1 - place.lane_axis], dict(values), self.names)
         first = values[lane]
-        return f"{base} + {wrapped(first)} * {rows} + {wrapped(row)} * fw::L"
+        return f"{base} + {wrapped(first)} * fw::column({rows}) + {wrapped(row)} * fw::L"
 
     def element(self, load: Load, values: Mapping[Var, str], token: str) -> str:
         """One element of an array, as an lvalue."""

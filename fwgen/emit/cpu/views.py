@@ -100,7 +100,7 @@ class SweepView:
     carries: tuple[CarryView, ...]
     phases: tuple[PhaseView, ...]
     finale: tuple[View, ...]
-    finale_at: int
+    first_scan: int
     finale_loads: tuple[Transfer, ...]
     position: bool
 
