@@ -181,24 +181,30 @@ FW_INLINE vec power_of_two(mask n) {
     return (vec)bits;
 }
 
-FW_INLINE vec exp(vec x) {
-    if constexpr (sizeof(real) == 8) return library_exp(x);
-    // exp(x) = 2^n exp(r), |r| <= ln(2)/2; 2^n in two factors, so that it may be subnormal.
+// x = n ln(2) + r with |r| <= ln(2)/2; gives exp(r) - 1 and n, for x clamped to [-104, 89].
+FW_INLINE vec reduced_expm1(vec x, mask &n) {
     const real shift = real(12582912);
     vec low = x > real(-104) ? x : splat(-104);
     vec u = low < real(89) ? low : splat(89);
-    vec n = (u * real(1.44269504088896341) + shift) - shift;
-    vec r = u - n * real(0.693359375);
-    r = r + n * real(2.12194440054690583e-4);
+    vec whole = (u * real(1.44269504088896341) + shift) - shift;
+    vec r = u - whole * real(0.693359375);
+    r = r + whole * real(2.12194440054690583e-4);
     vec p = splat(real(1.9875691500e-4));
     p = p * r + real(1.3981999507e-3);
     p = p * r + real(8.3334519073e-3);
     p = p * r + real(4.1665795894e-2);
     p = p * r + real(1.6666665459e-1);
     p = p * r + real(5.0000001201e-1);
-    p = p * (r * r) + r + real(1);
-    mask whole = __builtin_convertvector(n, mask), half = whole >> 1;
-    vec y = p * power_of_two(half) * power_of_two(whole - half);
+    n = __builtin_convertvector(whole, mask);
+    return p * (r * r) + r;
+}
+
+FW_INLINE vec exp(vec x) {
+    if constexpr (sizeof(real) == 8) return library_exp(x);
+    mask n;
+    vec y = reduced_expm1(x, n) + real(1);
+    mask half = n >> 1;  // 2^n in two factors, so that it may be subnormal
+    y = y * power_of_two(half) * power_of_two(n - half);
     return x == x ? y : x;
 }
 
@@ -241,16 +247,14 @@ FW_INLINE vec log1p(vec x) {
 
 FW_INLINE vec expm1(vec x) {
     if constexpr (sizeof(real) == 8) return library_expm1(x);
-    vec s = abs(x) < real(0.5) ? x : vec{};
-    vec p = splat(real(1.0 / 40320));
-    p = p * s + real(1.0 / 5040);
-    p = p * s + real(1.0 / 720);
-    p = p * s + real(1.0 / 120);
-    p = p * s + real(1.0 / 24);
-    p = p * s + real(1.0 / 6);
-    p = p * s + real(0.5);
-    p = p * (s * s) + s;
-    return abs(x) < real(0.5) ? p : exp(x) - real(1);
+    // exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1)
+    mask n;
+    vec y = reduced_expm1(x, n);
+    n = n > -127 ? n : mask{} - 126;
+    mask half = n >> 1;
+    vec a = power_of_two(half), b = power_of_two(n - half);
+    y = (y * a) * b + (a * b - real(1));
+    return x == x ? y : x;
 }
 
 FW_INLINE vec tanh(vec x) {
@@ -326,14 +330,20 @@ FW_INLINE vec clamp(real x, real low, vec high) { return clamp(splat(x), splat(l
 
 // The call: its arguments, its work space, and copies between tensors and rows or matrices.
 
+#define FW_INLINE_MEMBER inline __attribute__((always_inline))
+
 namespace fw {
 
 FW_INLINE vec wide(vec x) { return x; }
 FW_INLINE vec wide(real x) { return splat(x); }
 
+// Vectors from one column of a laned matrix to the next: not a multiple of 4 KB, at which loads would
+// wait for stores to other columns.
+FW_INLINE constexpr size column(size rows) { return rows + 8; }
+
 // Element (lane, row) of a laned matrix.
 FW_INLINE size laned(size lane, size row, size rows) {
-    return ((lane / L) * rows + row) * L + lane % L;
+    return ((lane / L) * column(rows) + row) * L + lane % L;
 }
 
 template <int N> struct constant { static constexpr int value = N; };
@@ -347,6 +357,11 @@ template <int NV, class F> FW_INLINE void blocks(size n, F body) {
         for (; i0 + 2 <= count; i0 += 2) body(constant<2>(), i0);
     if constexpr (NV > 1)
         for (; i0 < count; ++i0) body(constant<1>(), i0);
+}
+
+// The vectors of one block, one by one.
+template <int NV, class F> FW_INLINE void singly(size i0, F body) {
+    for (size i = i0; i < i0 + NV; ++i) body(constant<1>(), i);
 }
 
 // A tensor of the call: address (0: absent) and strides in elements.
@@ -471,6 +486,23 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
         else row_in(to + t * extent, from, n0, n1);
     }
 }
+
+// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
+// of a model's tensors take every token from another place, which hardware does not foresee.
+struct Ahead {
+    const real *from;
+    size step, count;
+    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+        const Tensor x = call.tensor(k);
+        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
+        step = x.token;
+    }
+    FW_INLINE_MEMBER void ask(size t) const {
+        constexpr size LINE = 64 / sizeof(real);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+    }
+};
+
 FW_INLINE void tokens_out(const Call &call, size k, const real *from, size n, size h, size c0,
                           size tc, size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
@@ -527,27 +559,30 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 #else
     const size n_V = call.dims[1];
 #endif
+    const size row_K = fw::padded(n_K);
+    const size row_V = fw::padded(n_V);
+    const size row_V__K = fw::padded(n_V) * fw::column(n_K);
     const size T = call.length(n);
     const size C = call.longest < TC ? call.longest : TC;
 
-    const size q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size v_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size beta_at = space.take((C + 1) * (1));  // []
-    const size W_0_at = space.take((1) * (fw::padded(n_V) * n_K));  // [V, K]
-    const size n__at = space.take((C + 1) * (1));  // []
-    const size a_at = space.take((C + 1) * (1));  // []
-    const size kf_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size n_1_at = space.take((C + 1) * (1));  // []
-    const size a_1_at = space.take((C + 1) * (1));  // []
-    const size phi_q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size a_2_at = space.take((C + 1) * (1));  // []
-    const size s_p_1_at = space.take((C + 1) * (1));  // []
-    const size p_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size r_p_1_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size u_W_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size p_1_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size y_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
+    const size q_at = space.take((C + 1) * row_K);  // [K]
+    const size k_at = space.take((C + 1) * row_K);  // [K]
+    const size v_at = space.take((C + 1) * row_V);  // [V]
+    const size beta_at = space.take(C + 1);  // []
+    const size W_0_at = space.take(row_V__K);  // [V, K]
+    const size n__at = space.take(C + 1);  // []
+    const size a_at = space.take(C + 1);  // []
+    const size kf_at = space.take((C + 1) * row_K);  // [K]
+    const size n_1_at = space.take(C + 1);  // []
+    const size a_1_at = space.take(C + 1);  // []
+    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
+    const size a_2_at = space.take(C + 1);  // []
+    const size s_p_1_at = space.take(C + 1);  // []
+    const size p_at = space.take((C + 1) * row_V);  // [V]
+    const size r_p_1_at = space.take((C + 1) * row_V);  // [V]
+    const size u_W_at = space.take((C + 1) * row_V);  // [V]
+    const size p_1_at = space.take((C + 1) * row_V);  // [V]
+    const size y_at = space.take((C + 1) * row_V);  // [V]
     space.plain();
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
@@ -575,16 +610,20 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * (fw::padded(n_K)) + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * row_K + e)));
                     n_[t] = fw::sum(sum);
                 }
 
@@ -596,8 +635,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             }
             for (size t = 0; t < tc; ++t) {
                 // kf[i] = k[i] * a
-                for (size e = 0; e < n_K; e += fw::L) fw::store(kf + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a[t] * fw::load(k + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -605,7 +647,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * (fw::padded(n_K)) + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * row_K + e)));
                     n_1[t] = fw::sum(sum);
                 }
 
@@ -617,8 +659,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             }
             for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = q[i] * a_1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a_1[t] * fw::load(q + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; t += fw::L) {
@@ -631,7 +676,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(phi_q + t * (fw::padded(n_K)) + e) * fw::load(kf + t * (fw::padded(n_K)) + e));
+                        sum += fw::tail(e, n_K, fw::load(phi_q + t * row_K + e) * fw::load(kf + t * row_K + e));
                     s_p_1[t] = fw::sum(sum);
                 }
 
@@ -639,50 +684,59 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
             fw::blocks<2>(n_V, [&](auto block, const size i0) {
                 constexpr int NV = block.value;
-                const size e0 = i0 * fw::L, e1 = (i0 + NV) * fw::L < n_V ? (i0 + NV) * fw::L : n_V;
                 {
                     // p[i] = sum_j W[i, j] * kf[j]
                     // r_p_1[i] = sum_j W[i, j] * phi_q[j]
                     const size rows = n_K;
-                    const real *const kf__j_row = kf + 0 * (fw::padded(n_K));
-                    const real *const phi_q__j_row = phi_q + 0 * (fw::padded(n_K));
+                    const real *const kf_j_row = kf;
+                    const real *const phi_q_j_row = phi_q;
                     const real *const W_at_from = W_0;
-                    fw::vec p__sum[NV], r_p_1__sum[NV];
+                    fw::vec p_lane_sum[NV], r_p_1_lane_sum[NV];
                     FW_UNROLL
                     for (int b = 0; b < NV; ++b) {
-                        p__sum[b] = fw::vec{};
-                        r_p_1__sum[b] = fw::vec{};
+                        p_lane_sum[b] = fw::vec{};
+                        r_p_1_lane_sum[b] = fw::vec{};
                     }
                     _Pragma("GCC unroll 4")
                     for (size j = 0; j < rows; ++j) {
-                        const real kf__j = kf__j_row[j];
-                        const real phi_q__j = phi_q__j_row[j];
+                        const real kf_j = kf_j_row[j];
+                        const real phi_q_j = phi_q_j_row[j];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            const size at = ((i0 + b) * rows + j) * fw::L;
+                            const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                             const fw::vec W_at = fw::load(W_at_from + at);
-                            p__sum[b] += kf__j * W_at;
-                            r_p_1__sum[b] += phi_q__j * W_at;
+                            p_lane_sum[b] += kf_j * W_at;
+                            r_p_1_lane_sum[b] += phi_q_j * W_at;
                         }
 
                     }
                     FW_UNROLL
                     for (int b = 0; b < NV; ++b) {
-                        real *const to = p + 0 * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                        fw::store(to, p__sum[b]);
+                        real *const to = p + (i0 + b) * fw::L;
+                        fw::store(to, p_lane_sum[b]);
                     }
                     FW_UNROLL
                     for (int b = 0; b < NV; ++b) {
-                        real *const to = r_p_1 + 0 * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                        fw::store(to, r_p_1__sum[b]);
+                        real *const to = r_p_1 + (i0 + b) * fw::L;
+                        fw::store(to, r_p_1_lane_sum[b]);
                     }
                 }
 
 
                 for (size t = 0; t < tc; ++t) {
+                    if (i0 == 0) {
+                        q_ahead.ask(t);
+                        k_ahead.ask(t);
+                        v_ahead.ask(t);
+                        beta_ahead.ask(t);
+                    }
                     // u_W[i] = beta * (v[i] - p[i])
-                    for (size e = e0; e < e1; e += fw::L) fw::store(u_W + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * (fw::padded(n_V)) + e) - fw::load(p + t * (fw::padded(n_V)) + e))));
+                    FW_UNROLL
+                    for (int b = 0; b < NV; ++b) {
+                        const size e = (i0 + b) * fw::L;
+                        fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
 
+                    }
 
                     if (t + 1 < tc) {
                         {
@@ -690,73 +744,76 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             // p[i] = sum_j W[i, j] * kf[j] (next token)
                             // r_p_1[i] = sum_j W[i, j] * phi_q[j] (next token)
                             const size rows = n_K;
-                            const real *const kf__j_row = kf + t * (fw::padded(n_K));
-                            const real *const kf__next_j_row = kf + (t + 1) * (fw::padded(n_K));
-                            const real *const phi_q__next_j_row = phi_q + (t + 1) * (fw::padded(n_K));
+                            const real *const kf_j_row = kf + t * row_K;
+                            const real *const kf_next_j_row = kf + (t + 1) * row_K;
+                            const real *const phi_q_next_j_row = phi_q + (t + 1) * row_K;
                             const real *const W_at_from = W_0;
                             real *const W_1_at_to = W_0;
-                            fw::vec u_W__v[NV], p__next_sum[NV], r_p_1__next_sum[NV];
+                            fw::vec u_W_v[NV], p_next_lane_sum[NV], r_p_1_next_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                u_W__v[b] = fw::load(u_W + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                                p__next_sum[b] = fw::vec{};
-                                r_p_1__next_sum[b] = fw::vec{};
+                                u_W_v[b] = fw::load(u_W + t * row_V + (i0 + b) * fw::L);
+                                p_next_lane_sum[b] = fw::vec{};
+                                r_p_1_next_lane_sum[b] = fw::vec{};
                             }
                             _Pragma("GCC unroll 4")
                             for (size j = 0; j < rows; ++j) {
-                                const real kf__j = kf__j_row[j];
-                                const real kf__next_j = kf__next_j_row[j];
-                                const real phi_q__next_j = phi_q__next_j_row[j];
+                                const real kf_j = kf_j_row[j];
+                                const real kf_next_j = kf_next_j_row[j];
+                                const real phi_q_next_j = phi_q_next_j_row[j];
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                     const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec W_1_at = fw::wide(W_at + kf__j * u_W__v[b]);
+                                    const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
                                     fw::store(W_1_at_to + at, W_1_at);
-                                    p__next_sum[b] += kf__next_j * W_1_at;
-                                    r_p_1__next_sum[b] += phi_q__next_j * W_1_at;
+                                    p_next_lane_sum[b] += kf_next_j * W_1_at;
+                                    r_p_1_next_lane_sum[b] += phi_q_next_j * W_1_at;
                                 }
 
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = p + (t + 1) * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                                fw::store(to, p__next_sum[b]);
+                                real *const to = p + (t + 1) * row_V + (i0 + b) * fw::L;
+                                fw::store(to, p_next_lane_sum[b]);
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = r_p_1 + (t + 1) * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                                fw::store(to, r_p_1__next_sum[b]);
+                                real *const to = r_p_1 + (t + 1) * row_V + (i0 + b) * fw::L;
+                                fw::store(to, r_p_1_next_lane_sum[b]);
                             }
                         }
 
 
                     } else {
-                        {
-                            // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
-                            const size rows = n_K;
-                            const real *const kf__j_row = kf + t * (fw::padded(n_K));
-                            const real *const W_at_from = W_0;
-                            real *const W_1_at_to = W_0;
-                            fw::vec u_W__v[NV];
-                            FW_UNROLL
-                            for (int b = 0; b < NV; ++b) {
-                                u_W__v[b] = fw::load(u_W + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                            }
-                            _Pragma("GCC unroll 4")
-                            for (size j = 0; j < rows; ++j) {
-                                const real kf__j = kf__j_row[j];
+                        fw::singly<NV>(i0, [&](auto block, const size i0) {
+                            constexpr int NV = block.value;
+                            {
+                                // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
+                                const size rows = n_K;
+                                const real *const kf_j_row = kf + t * row_K;
+                                const real *const W_at_from = W_0;
+                                real *const W_1_at_to = W_0;
+                                fw::vec u_W_v[NV];
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec W_1_at = fw::wide(W_at + kf__j * u_W__v[b]);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    u_W_v[b] = fw::load(u_W + t * row_V + (i0 + b) * fw::L);
                                 }
+                                _Pragma("GCC unroll 4")
+                                for (size j = 0; j < rows; ++j) {
+                                    const real kf_j = kf_j_row[j];
+                                    FW_UNROLL
+                                    for (int b = 0; b < NV; ++b) {
+                                        const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                        const fw::vec W_at = fw::load(W_at_from + at);
+                                        const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
+                                        fw::store(W_1_at_to + at, W_1_at);
+                                    }
 
+                                }
                             }
-                        }
 
+                        });
 
                     }
                 }
@@ -766,19 +823,25 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
             for (size t = 0; t < tc; ++t) {
                 // p_1[i] = r_p_1[i] + u_W[i] * s_p_1
-                for (size e = 0; e < n_V; e += fw::L) fw::store(p_1 + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, fw::load(r_p_1 + t * (fw::padded(n_V)) + e) + s_p_1[t] * fw::load(u_W + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(p_1 + t * row_V + e, fw::tail(e, n_V, fw::load(r_p_1 + t * row_V + e) + s_p_1[t] * fw::load(u_W + t * row_V + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // y[i] = a_2 * p_1[i]
-                for (size e = 0; e < n_V; e += fw::L) fw::store(y + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, a_2[t] * fw::load(p_1 + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(y + t * row_V + e, fw::tail(e, n_V, a_2[t] * fw::load(p_1 + t * row_V + e)));
 
+                }
 
             }
 
-            fw::tokens_out(call, 5, y, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
-            fw::tokens_out(call, 7, p, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_out(call, 5, y, n, h, c0, tc, row_V, 1, n_V, false);
+            fw::tokens_out(call, 7, p, n, h, c0, tc, row_V, 1, n_V, false);
         }
         fw::copy_out(call.tensor(6), n, h, W_0, n_V, n_K, 0);
     }
@@ -797,42 +860,46 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 #else
     const size n_V = call.dims[1];
 #endif
+    const size row_K = fw::padded(n_K);
+    const size row_V = fw::padded(n_V);
+    const size row_V__K = fw::padded(n_V) * fw::column(n_K);
+    const size row_K__V = fw::padded(n_K) * fw::column(n_V);
     const size T = call.length(n);
     const size C = call.longest < TC ? call.longest : TC;
 
-    const size q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size v_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size beta_at = space.take((C + 1) * (1));  // []
-    const size p_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_y_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_W_1_0_at = space.take((1) * (fw::padded(n_V) * n_K));  // [V, K]
-    const size n__at = space.take((C + 1) * (1));  // []
-    const size a_at = space.take((C + 1) * (1));  // []
-    const size kf_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size u_W_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size n_1_at = space.take((C + 1) * (1));  // []
-    const size a_1_at = space.take((C + 1) * (1));  // []
-    const size phi_q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size a_2_at = space.take((C + 1) * (1));  // []
-    const size s_p_1_at = space.take((C + 1) * (1));  // []
-    const size d_p_1_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_u_W_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_s_p_1_at = space.take((C + 1) * (1));  // []
-    const size d_beta_at = space.take((C + 1) * (1));  // []
-    const size d_v_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size W_1__at = space.take((1) * (fw::padded(n_K) * n_V));  // [V, K]
-    const size d_a_1_at = space.take((C + 1) * (1));  // []
-    const size d_n_1_at = space.take((C + 1) * (1));  // []
-    const size d_q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size d_a_at = space.take((C + 1) * (1));  // []
-    const size d_n_at = space.take((C + 1) * (1));  // []
-    const size d_k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
+    const size q_at = space.take((C + 1) * row_K);  // [K]
+    const size k_at = space.take((C + 1) * row_K);  // [K]
+    const size v_at = space.take((C + 1) * row_V);  // [V]
+    const size beta_at = space.take(C + 1);  // []
+    const size p_at = space.take((C + 1) * row_V);  // [V]
+    const size d_y_at = space.take((C + 1) * row_V);  // [V]
+    const size d_W_1_0_at = space.take(row_V__K);  // [V, K]
+    const size n__at = space.take(C + 1);  // []
+    const size a_at = space.take(C + 1);  // []
+    const size kf_at = space.take((C + 1) * row_K);  // [K]
+    const size u_W_at = space.take((C + 1) * row_V);  // [V]
+    const size n_1_at = space.take(C + 1);  // []
+    const size a_1_at = space.take(C + 1);  // []
+    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
+    const size a_2_at = space.take(C + 1);  // []
+    const size s_p_1_at = space.take(C + 1);  // []
+    const size d_p_1_at = space.take((C + 1) * row_V);  // [V]
+    const size d_u_W_at = space.take((C + 1) * row_V);  // [V]
+    const size d_s_p_1_at = space.take(C + 1);  // []
+    const size d_beta_at = space.take(C + 1);  // []
+    const size d_v_at = space.take((C + 1) * row_V);  // [V]
+    const size W_1_at = space.take(row_K__V);  // [V, K]
+    const size d_a_1_at = space.take(C + 1);  // []
+    const size d_n_1_at = space.take(C + 1);  // []
+    const size d_q_at = space.take((C + 1) * row_K);  // [K]
+    const size d_a_at = space.take(C + 1);  // []
+    const size d_n_at = space.take(C + 1);  // []
+    const size d_k_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
-    const size d_r_p_1_all_at = space.take(call.longest * (fw::padded(n_V)));  // [V]
-    const size d_phi_q_all_at = space.take(call.longest * (fw::padded(n_K)));  // [K]
-    const size d_kf_all_at = space.take(call.longest * (fw::padded(n_K)));  // [K]
-    const size d_p_all_at = space.take(call.longest * (fw::padded(n_V)));  // [V]
+    const size d_r_p_1_all_at = space.take((call.longest) * row_V);  // [V]
+    const size d_phi_q_all_at = space.take((call.longest) * row_K);  // [K]
+    const size d_kf_all_at = space.take((call.longest) * row_K);  // [K]
+    const size d_p_all_at = space.take((call.longest) * row_V);  // [V]
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
     real *const k = space.data + k_at;
@@ -859,7 +926,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_p_all = space.data + d_p_all_at;
     real *const d_beta = space.data + d_beta_at;
     real *const d_v = space.data + d_v_at;
-    real *const W_1_ = space.data + W_1__at;
+    real *const W_1 = space.data + W_1_at;
     real *const d_a_1 = space.data + d_a_1_at;
     real *const d_n_1 = space.data + d_n_1_at;
     real *const d_q = space.data + d_q_at;
@@ -873,22 +940,28 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            real *const d_r_p_1 = d_r_p_1_all + c0 * (fw::padded(n_V));
-            real *const d_phi_q = d_phi_q_all + c0 * (fw::padded(n_K));
-            real *const d_kf = d_kf_all + c0 * (fw::padded(n_K));
-            real *const d_p = d_p_all + c0 * (fw::padded(n_V));
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            real *const d_r_p_1 = d_r_p_1_all + c0 * row_V;
+            real *const d_phi_q = d_phi_q_all + c0 * row_K;
+            real *const d_kf = d_kf_all + c0 * row_K;
+            real *const d_p = d_p_all + c0 * row_V;
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_in(p, call, 5, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
-            fw::tokens_in(d_y, call, 6, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
+            fw::tokens_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
+            const fw::Ahead p_ahead(call, 5, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead d_y_ahead(call, 6, n, h, c0 - TC, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * (fw::padded(n_K)) + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * row_K + e)));
                     n_[t] = fw::sum(sum);
                 }
 
@@ -900,14 +973,20 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
             for (size t = 0; t < tc; ++t) {
                 // kf[i] = k[i] * a
-                for (size e = 0; e < n_K; e += fw::L) fw::store(kf + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a[t] * fw::load(k + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // u_W[i] = beta * (v[i] - p[i])
-                for (size e = 0; e < n_V; e += fw::L) fw::store(u_W + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * (fw::padded(n_V)) + e) - fw::load(p + t * (fw::padded(n_V)) + e))));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -915,7 +994,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * (fw::padded(n_K)) + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * row_K + e)));
                     n_1[t] = fw::sum(sum);
                 }
 
@@ -927,8 +1006,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
             for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = q[i] * a_1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a_1[t] * fw::load(q + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; t += fw::L) {
@@ -941,27 +1023,36 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(phi_q + t * (fw::padded(n_K)) + e) * fw::load(kf + t * (fw::padded(n_K)) + e));
+                        sum += fw::tail(e, n_K, fw::load(phi_q + t * row_K + e) * fw::load(kf + t * row_K + e));
                     s_p_1[t] = fw::sum(sum);
                 }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_p_1[i] = d_y[i] * a_2
-                for (size e = 0; e < n_V; e += fw::L) fw::store(d_p_1 + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, a_2[t] * fw::load(d_y + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(d_p_1 + t * row_V + e, fw::tail(e, n_V, a_2[t] * fw::load(d_y + t * row_V + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_r_p_1[i] = d_p_1[i]
-                for (size e = 0; e < n_V; e += fw::L) fw::store(d_r_p_1 + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, fw::load(d_p_1 + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(d_r_p_1 + t * row_V + e, fw::tail(e, n_V, fw::load(d_p_1 + t * row_V + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_u_W[i] = d_p_1[i] * s_p_1
-                for (size e = 0; e < n_V; e += fw::L) fw::store(d_u_W + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, s_p_1[t] * fw::load(d_p_1 + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(d_u_W + t * row_V + e, fw::tail(e, n_V, s_p_1[t] * fw::load(d_p_1 + t * row_V + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -969,73 +1060,90 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_V; e += fw::L)
-                        sum += fw::tail(e, n_V, fw::load(d_p_1 + t * (fw::padded(n_V)) + e) * fw::load(u_W + t * (fw::padded(n_V)) + e));
+                        sum += fw::tail(e, n_V, fw::load(d_p_1 + t * row_V + e) * fw::load(u_W + t * row_V + e));
                     d_s_p_1[t] = fw::sum(sum);
                 }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_phi_q[j] = d_s_p_1 * kf[j]
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_phi_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(kf + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(kf + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_kf[j] = d_s_p_1 * phi_q[j]
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_kf + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(phi_q + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_kf + t * row_K + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(phi_q + t * row_K + e)));
 
+                }
 
             }
 
             fw::blocks<4>(n_V, [&](auto block, const size i0) {
                 constexpr int NV = block.value;
-                const size e0 = i0 * fw::L, e1 = (i0 + NV) * fw::L < n_V ? (i0 + NV) * fw::L : n_V;
                 {
                     // d_u_W[i] += sum_j d_W_1[i, j] * kf[j]
                     // d_kf[j] += sum_i d_W_1[i, j] * u_W[i]
                     const size rows = n_K;
-                    const real *const kf__j_row = kf + (tc - 1) * (fw::padded(n_K));
+                    const real *const kf_j_row = kf + (tc - 1) * row_K;
                     const real *const d_W_1_at_from = d_W_1_0;
-                    real *const d_kf__sum_to = d_kf + (tc - 1) * (fw::padded(n_K));
-                    fw::vec u_W__v[NV], d_u_W__sum[NV];
+                    real *const d_kf_row_sum_to = d_kf + (tc - 1) * row_K;
+                    fw::vec u_W_v[NV], d_u_W_lane_sum[NV];
                     FW_UNROLL
                     for (int b = 0; b < NV; ++b) {
-                        u_W__v[b] = fw::load(u_W + (tc - 1) * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                        d_u_W__sum[b] = fw::vec{};
+                        u_W_v[b] = fw::load(u_W + (tc - 1) * row_V + (i0 + b) * fw::L);
+                        d_u_W_lane_sum[b] = fw::vec{};
                     }
                     for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                        fw::vec d_kf__sum[fw::L];
+                        fw::vec d_kf_row_sum[fw::L];
                         const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                         for (size r = 0; r < some; ++r) {
                             const size j = j0 + r;
-                            const real kf__j = kf__j_row[j];
-                            d_kf__sum[r] = fw::vec{};
+                            const real kf_j = kf_j_row[j];
+                            d_kf_row_sum[r] = fw::vec{};
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                d_u_W__sum[b] += kf__j * d_W_1_at;
-                                d_kf__sum[r] += d_W_1_at * u_W__v[b];
+                                d_u_W_lane_sum[b] += kf_j * d_W_1_at;
+                                d_kf_row_sum[r] += d_W_1_at * u_W_v[b];
                             }
 
                         }
                         for (size r = some; r < fw::L; ++r) {
-                            d_kf__sum[r] = fw::vec{};
+                            d_kf_row_sum[r] = fw::vec{};
                         }
-                        fw::store(d_kf__sum_to + j0, fw::load(d_kf__sum_to + j0) + fw::sums(d_kf__sum));
+                        fw::store(d_kf_row_sum_to + j0, fw::load(d_kf_row_sum_to + j0) + fw::sums(d_kf_row_sum));
                     }
                     FW_UNROLL
                     for (int b = 0; b < NV; ++b) {
-                        real *const to = d_u_W + (tc - 1) * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                        fw::store(to, fw::load(to) + d_u_W__sum[b]);
+                        real *const to = d_u_W + (tc - 1) * row_V + (i0 + b) * fw::L;
+                        fw::store(to, fw::load(to) + d_u_W_lane_sum[b]);
                     }
                 }
 
 
                 for (size t = tc - 1; t >= 0; --t) {
+                    if (i0 == 0) {
+                        q_ahead.ask(t);
+                        k_ahead.ask(t);
+                        v_ahead.ask(t);
+                        beta_ahead.ask(t);
+                        p_ahead.ask(t);
+                        d_y_ahead.ask(t);
+                    }
                     // d_p[i] = -d_u_W[i] * beta
-                    for (size e = e0; e < e1; e += fw::L) fw::store(d_p + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, -(beta[t] * fw::load(d_u_W + t * (fw::padded(n_V)) + e))));
+                    FW_UNROLL
+                    for (int b = 0; b < NV; ++b) {
+                        const size e = (i0 + b) * fw::L;
+                        fw::store(d_p + t * row_V + e, fw::tail(e, n_V, -(beta[t] * fw::load(d_u_W + t * row_V + e))));
 
+                    }
 
                     if (t > 0) {
                         {
@@ -1043,82 +1151,85 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             // d_u_W[i] += sum_j d_W_1[i, j] * kf[j] (next token)
                             // d_kf[j] += sum_i d_W_1[i, j] * u_W[i] (next token)
                             const size rows = n_K;
-                            const real *const phi_q__j_row = phi_q + t * (fw::padded(n_K));
-                            const real *const kf__j_row = kf + t * (fw::padded(n_K));
-                            const real *const kf__next_j_row = kf + (t - 1) * (fw::padded(n_K));
+                            const real *const phi_q_j_row = phi_q + t * row_K;
+                            const real *const kf_j_row = kf + t * row_K;
+                            const real *const kf_next_j_row = kf + (t - 1) * row_K;
                             const real *const d_W_1_at_from = d_W_1_0;
                             real *const d_W_at_to = d_W_1_0;
-                            real *const d_kf__next_sum_to = d_kf + (t - 1) * (fw::padded(n_K));
-                            fw::vec d_r_p_1__v[NV], d_p__v[NV], u_W__next_v[NV], d_u_W__next_sum[NV];
+                            real *const d_kf_next_row_sum_to = d_kf + (t - 1) * row_K;
+                            fw::vec d_r_p_1_v[NV], d_p_v[NV], u_W_next_v[NV], d_u_W_next_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                d_r_p_1__v[b] = fw::load(d_r_p_1 + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                                d_p__v[b] = fw::load(d_p + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                                u_W__next_v[b] = fw::load(u_W + (t - 1) * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                                d_u_W__next_sum[b] = fw::vec{};
+                                d_r_p_1_v[b] = fw::load(d_r_p_1 + t * row_V + (i0 + b) * fw::L);
+                                d_p_v[b] = fw::load(d_p + t * row_V + (i0 + b) * fw::L);
+                                u_W_next_v[b] = fw::load(u_W + (t - 1) * row_V + (i0 + b) * fw::L);
+                                d_u_W_next_lane_sum[b] = fw::vec{};
                             }
                             for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                                fw::vec d_kf__next_sum[fw::L];
+                                fw::vec d_kf_next_row_sum[fw::L];
                                 const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                                 for (size r = 0; r < some; ++r) {
                                     const size j = j0 + r;
-                                    const real phi_q__j = phi_q__j_row[j];
-                                    const real kf__j = kf__j_row[j];
-                                    const real kf__next_j = kf__next_j_row[j];
-                                    d_kf__next_sum[r] = fw::vec{};
+                                    const real phi_q_j = phi_q_j_row[j];
+                                    const real kf_j = kf_j_row[j];
+                                    const real kf_next_j = kf_next_j_row[j];
+                                    d_kf_next_row_sum[r] = fw::vec{};
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
-                                        const size at = ((i0 + b) * rows + j) * fw::L;
+                                        const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                         const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                        const fw::vec d_W_at = fw::wide(phi_q__j * d_r_p_1__v[b] + d_W_1_at + kf__j * d_p__v[b]);
+                                        const fw::vec d_W_at = fw::wide(phi_q_j * d_r_p_1_v[b] + d_W_1_at + kf_j * d_p_v[b]);
                                         fw::store(d_W_at_to + at, d_W_at);
-                                        d_u_W__next_sum[b] += kf__next_j * d_W_at;
-                                        d_kf__next_sum[r] += d_W_at * u_W__next_v[b];
+                                        d_u_W_next_lane_sum[b] += kf_next_j * d_W_at;
+                                        d_kf_next_row_sum[r] += d_W_at * u_W_next_v[b];
                                     }
 
                                 }
                                 for (size r = some; r < fw::L; ++r) {
-                                    d_kf__next_sum[r] = fw::vec{};
+                                    d_kf_next_row_sum[r] = fw::vec{};
                                 }
-                                fw::store(d_kf__next_sum_to + j0, fw::load(d_kf__next_sum_to + j0) + fw::sums(d_kf__next_sum));
+                                fw::store(d_kf_next_row_sum_to + j0, fw::load(d_kf_next_row_sum_to + j0) + fw::sums(d_kf_next_row_sum));
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = d_u_W + (t - 1) * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                                fw::store(to, fw::load(to) + d_u_W__next_sum[b]);
+                                real *const to = d_u_W + (t - 1) * row_V + (i0 + b) * fw::L;
+                                fw::store(to, fw::load(to) + d_u_W_next_lane_sum[b]);
                             }
                         }
 
 
                     } else {
-                        {
-                            // d_W[i, j] = d_r_p_1[i] * phi_q[j] + d_W_1[i, j] + d_p[i] * kf[j]
-                            const size rows = n_K;
-                            const real *const phi_q__j_row = phi_q + t * (fw::padded(n_K));
-                            const real *const kf__j_row = kf + t * (fw::padded(n_K));
-                            const real *const d_W_1_at_from = d_W_1_0;
-                            real *const d_W_at_to = d_W_1_0;
-                            fw::vec d_r_p_1__v[NV], d_p__v[NV];
-                            FW_UNROLL
-                            for (int b = 0; b < NV; ++b) {
-                                d_r_p_1__v[b] = fw::load(d_r_p_1 + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                                d_p__v[b] = fw::load(d_p + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                            }
-                            _Pragma("GCC unroll 4")
-                            for (size j = 0; j < rows; ++j) {
-                                const real phi_q__j = phi_q__j_row[j];
-                                const real kf__j = kf__j_row[j];
+                        fw::singly<NV>(i0, [&](auto block, const size i0) {
+                            constexpr int NV = block.value;
+                            {
+                                // d_W[i, j] = d_r_p_1[i] * phi_q[j] + d_W_1[i, j] + d_p[i] * kf[j]
+                                const size rows = n_K;
+                                const real *const phi_q_j_row = phi_q + t * row_K;
+                                const real *const kf_j_row = kf + t * row_K;
+                                const real *const d_W_1_at_from = d_W_1_0;
+                                real *const d_W_at_to = d_W_1_0;
+                                fw::vec d_r_p_1_v[NV], d_p_v[NV];
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
-                                    const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    const fw::vec d_W_at = fw::wide(phi_q__j * d_r_p_1__v[b] + d_W_1_at + kf__j * d_p__v[b]);
-                                    fw::store(d_W_at_to + at, d_W_at);
+                                    d_r_p_1_v[b] = fw::load(d_r_p_1 + t * row_V + (i0 + b) * fw::L);
+                                    d_p_v[b] = fw::load(d_p + t * row_V + (i0 + b) * fw::L);
                                 }
+                                _Pragma("GCC unroll 4")
+                                for (size j = 0; j < rows; ++j) {
+                                    const real phi_q_j = phi_q_j_row[j];
+                                    const real kf_j = kf_j_row[j];
+                                    FW_UNROLL
+                                    for (int b = 0; b < NV; ++b) {
+                                        const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                        const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
+                                        const fw::vec d_W_at = fw::wide(phi_q_j * d_r_p_1_v[b] + d_W_1_at + kf_j * d_p_v[b]);
+                                        fw::store(d_W_at_to + at, d_W_at);
+                                    }
 
+                                }
                             }
-                        }
 
+                        });
 
                     }
                 }
@@ -1131,46 +1242,54 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_V; e += fw::L)
-                        sum += fw::tail(e, n_V, fw::load(d_u_W + t * (fw::padded(n_V)) + e) * (fw::load(v + t * (fw::padded(n_V)) + e) - fw::load(p + t * (fw::padded(n_V)) + e)));
+                        sum += fw::tail(e, n_V, fw::load(d_u_W + t * row_V + e) * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e)));
                     d_beta[t] = fw::sum(sum);
                 }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_v[i] = d_u_W[i] * beta
-                for (size e = 0; e < n_V; e += fw::L) fw::store(d_v + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, beta[t] * fw::load(d_u_W + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(d_v + t * row_V + e, fw::tail(e, n_V, beta[t] * fw::load(d_u_W + t * row_V + e)));
 
+                }
 
             }
 
             fw::tokens_out(call, 11, d_beta, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_out(call, 10, d_v, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_out(call, 10, d_v, n, h, c0, tc, row_V, 1, n_V, false);
         }
         fw::copy_out(call.tensor(12), n, h, d_W_1_0, n_V, n_K, 0);
     }
 
 
     {
-        if (call.tensor(4).data) fw::copy_in(W_1_, call.tensor(4), n, h, n_V, n_K, 1);
-        else fw::fill_in(W_1_, real(0.0), n_V, n_K, 1);
+        if (call.tensor(4).data) fw::copy_in(W_1, call.tensor(4), n, h, n_V, n_K, 1);
+        else fw::fill_in(W_1, real(0.0), n_V, n_K, 1);
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            real *const d_r_p_1 = d_r_p_1_all + c0 * (fw::padded(n_V));
-            real *const d_phi_q = d_phi_q_all + c0 * (fw::padded(n_K));
-            real *const d_p = d_p_all + c0 * (fw::padded(n_V));
-            real *const d_kf = d_kf_all + c0 * (fw::padded(n_K));
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            real *const d_r_p_1 = d_r_p_1_all + c0 * row_V;
+            real *const d_phi_q = d_phi_q_all + c0 * row_K;
+            real *const d_p = d_p_all + c0 * row_V;
+            real *const d_kf = d_kf_all + c0 * row_K;
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_in(p, call, 5, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead p_ahead(call, 5, n, h, c0 + TC, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * (fw::padded(n_K)) + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * row_K + e)));
                     n_[t] = fw::sum(sum);
                 }
 
@@ -1182,14 +1301,20 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
             for (size t = 0; t < tc; ++t) {
                 // kf[i] = k[i] * a
-                for (size e = 0; e < n_K; e += fw::L) fw::store(kf + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a[t] * fw::load(k + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // u_W[i] = beta * (v[i] - p[i])
-                for (size e = 0; e < n_V; e += fw::L) fw::store(u_W + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * (fw::padded(n_V)) + e) - fw::load(p + t * (fw::padded(n_V)) + e))));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -1197,7 +1322,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * (fw::padded(n_K)) + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * row_K + e)));
                     n_1[t] = fw::sum(sum);
                 }
 
@@ -1210,50 +1335,56 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             fw::blocks<2>(n_K, [&](auto block, const size i0) {
                 constexpr int NV = block.value;
-                const size e0 = i0 * fw::L, e1 = (i0 + NV) * fw::L < n_K ? (i0 + NV) * fw::L : n_K;
                 for (size t = 0; t < tc; ++t) {
+                    if (i0 == 0) {
+                        q_ahead.ask(t);
+                        k_ahead.ask(t);
+                        v_ahead.ask(t);
+                        beta_ahead.ask(t);
+                        p_ahead.ask(t);
+                    }
                     {
                         // d_phi_q[i] += sum_j d_r_p_1[j] * W[j, i]
                         // d_kf[i] += sum_j d_p[j] * W[j, i]
                         // W_1[j, i] = W[j, i] + u_W[j] * kf[i]
                         const size rows = n_V;
-                        const real *const d_r_p_1__j_row = d_r_p_1 + t * (fw::padded(n_V));
-                        const real *const d_p__j_row = d_p + t * (fw::padded(n_V));
-                        const real *const u_W__j_row = u_W + t * (fw::padded(n_V));
-                        const real *const W_at_from = W_1_;
-                        real *const W_1_at_to = W_1_;
-                        fw::vec kf__v[NV], d_phi_q__sum[NV], d_kf__sum[NV];
+                        const real *const d_r_p_1_j_row = d_r_p_1 + t * row_V;
+                        const real *const d_p_j_row = d_p + t * row_V;
+                        const real *const u_W_j_row = u_W + t * row_V;
+                        const real *const W_at_from = W_1;
+                        real *const W_1_at_to = W_1;
+                        fw::vec kf_v[NV], d_phi_q_lane_sum[NV], d_kf_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            kf__v[b] = fw::load(kf + t * (fw::padded(n_K)) + (i0 + b) * fw::L);
-                            d_phi_q__sum[b] = fw::vec{};
-                            d_kf__sum[b] = fw::vec{};
+                            kf_v[b] = fw::load(kf + t * row_K + (i0 + b) * fw::L);
+                            d_phi_q_lane_sum[b] = fw::vec{};
+                            d_kf_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real d_r_p_1__j = d_r_p_1__j_row[j];
-                            const real d_p__j = d_p__j_row[j];
-                            const real u_W__j = u_W__j_row[j];
+                            const real d_r_p_1_j = d_r_p_1_j_row[j];
+                            const real d_p_j = d_p_j_row[j];
+                            const real u_W_j = u_W_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                d_phi_q__sum[b] += d_r_p_1__j * W_at;
-                                d_kf__sum[b] += d_p__j * W_at;
-                                const fw::vec W_1_at = fw::wide(W_at + u_W__j * kf__v[b]);
+                                d_phi_q_lane_sum[b] += d_r_p_1_j * W_at;
+                                d_kf_lane_sum[b] += d_p_j * W_at;
+                                const fw::vec W_1_at = fw::wide(W_at + u_W_j * kf_v[b]);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = d_phi_q + t * (fw::padded(n_K)) + (i0 + b) * fw::L;
-                            fw::store(to, fw::load(to) + d_phi_q__sum[b]);
+                            real *const to = d_phi_q + t * row_K + (i0 + b) * fw::L;
+                            fw::store(to, fw::load(to) + d_phi_q_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = d_kf + t * (fw::padded(n_K)) + (i0 + b) * fw::L;
-                            fw::store(to, fw::load(to) + d_kf__sum[b]);
+                            real *const to = d_kf + t * row_K + (i0 + b) * fw::L;
+                            fw::store(to, fw::load(to) + d_kf_lane_sum[b]);
                         }
                     }
 
@@ -1268,7 +1399,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(d_phi_q + t * (fw::padded(n_K)) + e) * fw::load(q + t * (fw::padded(n_K)) + e));
+                        sum += fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::load(q + t * row_K + e));
                     d_a_1[t] = fw::sum(sum);
                 }
 
@@ -1280,8 +1411,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
             for (size t = 0; t < tc; ++t) {
                 // d_q[i] = d_phi_q[i] * a_1 + 2 * d_n_1 * q[i]
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a_1[t] * fw::load(d_phi_q + t * (fw::padded(n_K)) + e) + real(2.0) * d_n_1[t] * fw::load(q + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(d_phi_q + t * row_K + e) + real(2.0) * d_n_1[t] * fw::load(q + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -1289,7 +1423,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(d_kf + t * (fw::padded(n_K)) + e) * fw::load(k + t * (fw::padded(n_K)) + e));
+                        sum += fw::tail(e, n_K, fw::load(d_kf + t * row_K + e) * fw::load(k + t * row_K + e));
                     d_a[t] = fw::sum(sum);
                 }
 
@@ -1301,13 +1435,16 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
             for (size t = 0; t < tc; ++t) {
                 // d_k[i] = d_kf[i] * a + 2 * d_n * k[i]
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_k + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, a[t] * fw::load(d_kf + t * (fw::padded(n_K)) + e) + real(2.0) * d_n[t] * fw::load(k + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_k + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(d_kf + t * row_K + e) + real(2.0) * d_n[t] * fw::load(k + t * row_K + e)));
 
+                }
 
             }
 
-            fw::tokens_out(call, 8, d_q, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_out(call, 9, d_k, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
+            fw::tokens_out(call, 8, d_q, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_out(call, 9, d_k, n, h, c0, tc, row_K, 1, n_K, false);
         }
     }
 

@@ -67,7 +67,7 @@ def recurrent_forward(
     tiles,
     K,
     V,
-    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
     """Tokens in order; states stay in registers, every `interval` tokens they are saved."""
@@ -75,12 +75,12 @@ def recurrent_forward(
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
     sequence = program // (tiles * H)
-    at_F = tl.arange(0, BLOCK_F)
-    in_F = at_F < K
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
     at_V = tile * TILE_V + tl.arange(0, TILE_V)
     in_V = at_V < V
-    at_V_F = at_V[:, None] * K + at_F[None, :]
-    in_V_F = in_V[:, None] & in_F[None, :]
+    at_V_K = at_V[:, None] * K + at_K[None, :]
+    in_V_K = in_V[:, None] & in_K[None, :]
     if cu_seqlens is not None:
         start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
         stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
@@ -95,20 +95,20 @@ def recurrent_forward(
     v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
     beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
     if W_initial is not None:
-        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
     else:
-        W = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+        W = tl.full((TILE_V, BLOCK_K), 0.0, tl.float32)
     for step in range(0, length):
         token = start + step
         if saved_ptr is not None:
             if step % interval == 0:
                 slot = (batch * T + start) // interval + sequence + step // interval
                 saved_row = saved_ptr + (slot * H + head) * (K * V)
-                tl.store(saved_row + at_V_F, W, mask=in_V_F)
+                tl.store(saved_row + at_V_K, W, mask=in_V_K)
         q_at = q_row + token * q_token
-        q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+        q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
         k_at = k_row + token * k_token
-        k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+        k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
         v_at = v_row + token * v_token
         v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
         beta_at = beta_row + token * beta_token
@@ -127,7 +127,7 @@ def recurrent_forward(
         tl.store(y_ptr + ((batch * T + token) * H + head) * V + at_V, y, mask=in_V)
         W = W_1
     if W_final is not None:
-        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_F, W, mask=in_V_F)
+        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_K, W, mask=in_V_K)
 
 
 @triton.jit
@@ -143,7 +143,7 @@ def recurrent_step(
     tiles,
     K,
     V,
-    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
     """One token: reads the states, writes the output and the new states."""
@@ -151,12 +151,12 @@ def recurrent_step(
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
     sequence = program // (tiles * H)
-    at_F = tl.arange(0, BLOCK_F)
-    in_F = at_F < K
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
     at_V = tile * TILE_V + tl.arange(0, TILE_V)
     in_V = at_V < V
-    at_V_F = at_V[:, None] * K + at_F[None, :]
-    in_V_F = in_V[:, None] & in_F[None, :]
+    at_V_K = at_V[:, None] * K + at_K[None, :]
+    in_V_K = in_V[:, None] & in_K[None, :]
     batch = sequence
     token = sequence * 0
     q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
@@ -164,13 +164,13 @@ def recurrent_step(
     v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
     beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
     if W_initial is not None:
-        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
     else:
-        W = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+        W = tl.full((TILE_V, BLOCK_K), 0.0, tl.float32)
     q_at = q_row + token * q_token
-    q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+    q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
     k_at = k_row + token * k_token
-    k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+    k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
     v_at = v_row + token * v_token
     v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
     beta_at = beta_row + token * beta_token
@@ -188,7 +188,7 @@ def recurrent_step(
     y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
     tl.store(y_ptr + (sequence * H + head) * V + at_V, y, mask=in_V)
     if W_final is not None:
-        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_F, W_1, mask=in_V_F)
+        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_K, W_1, mask=in_V_K)
 
 
 @triton.jit
@@ -216,7 +216,7 @@ def recurrent_backward(
     tiles,
     K,
     V,
-    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
     """Chunks from last to first: replay from the checkpoint, then the adjoint token by token."""
@@ -224,12 +224,12 @@ def recurrent_backward(
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
     sequence = program // (tiles * H)
-    at_F = tl.arange(0, BLOCK_F)
-    in_F = at_F < K
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
     at_V = tile * TILE_V + tl.arange(0, TILE_V)
     in_V = at_V < V
-    at_V_F = at_V[:, None] * K + at_F[None, :]
-    in_V_F = in_V[:, None] & in_F[None, :]
+    at_V_K = at_V[:, None] * K + at_K[None, :]
+    in_V_K = in_V[:, None] & in_K[None, :]
     if cu_seqlens is not None:
         start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
         stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
@@ -244,23 +244,23 @@ def recurrent_backward(
     v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
     beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
     if d_W_final is not None:
-        d_W_next = tl.load(d_W_final + (sequence * H + head) * (K * V) + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        d_W_next = tl.load(d_W_final + (sequence * H + head) * (K * V) + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
     else:
-        d_W_next = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+        d_W_next = tl.full((TILE_V, BLOCK_K), 0.0, tl.float32)
     chunks = (length + interval - 1) // interval
     for chunk in range(0, chunks):
         first = (chunks - 1 - chunk) * interval
         count = tl.minimum(length - first, interval)
         slot = (batch * T + start) // interval + sequence + first // interval
         saved_row = saved_ptr + (slot * H + head) * (K * V)
-        W = tl.load(saved_row + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        W = tl.load(saved_row + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
         # Barriers part what one thread writes from what another reads; do not remove them.
         tl.debug_barrier()
         for step in range(0, count):
             token = start + first + step
-            tl.store(W_replay + ((sequence * H + head) * interval + step) * (K * V) + at_V_F, W, mask=in_V_F)
+            tl.store(W_replay + ((sequence * H + head) * interval + step) * (K * V) + at_V_K, W, mask=in_V_K)
             k_at = k_row + token * k_token
-            k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
             v_at = v_row + token * v_token
             v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
             beta_at = beta_row + token * beta_token
@@ -277,11 +277,11 @@ def recurrent_backward(
             row = count - 1 - step
             token = start + first + row
             row_at = (batch * T + token) * H + head
-            W = tl.load(W_replay + ((sequence * H + head) * interval + row) * (K * V) + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+            W = tl.load(W_replay + ((sequence * H + head) * interval + row) * (K * V) + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
             q_at = q_row + token * q_token
-            q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
             k_at = k_row + token * k_token
-            k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
             v_at = v_row + token * v_token
             v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
             beta_at = beta_row + token * beta_token
@@ -308,7 +308,7 @@ def recurrent_backward(
             d_n_1 = -(0.5 * d_c2 * c2 * c2 * c2)
             d_q += 2.0 * d_n_1 * q
             if d_q_ptr is not None:
-                tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_F, d_q, mask=in_F)
+                tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_K, d_q, mask=in_K)
             d_W = d_W_1
             d_u = tl.sum(d_W_1 * kf[None, :], axis=1)
             d_kf = tl.sum(d_W_1 * u[:, None], axis=0)
@@ -326,10 +326,10 @@ def recurrent_backward(
             d_n = -(0.5 * d_c * c * c * c)
             d_k += 2.0 * d_n * k
             if d_k_ptr is not None:
-                tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_F, d_k, mask=in_F)
+                tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_K, d_k, mask=in_K)
             d_W_next = d_W
     if d_W_initial is not None:
-        tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_F, d_W_next, mask=in_V_F)
+        tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_K, d_W_next, mask=in_V_K)
 
 
 # Numbers of a tile: what lives at once then fits the registers of a few warps.
@@ -339,7 +339,7 @@ FORWARD_ROOM, BACKWARD_ROOM = 2048, 1024
 class Plan(NamedTuple):
     """Lengths of blocks, how many tiles split the parallel axis, and warps per program."""
 
-    BLOCK_F: int
+    BLOCK_K: int
     TILE_V: int
     tiles: int
     warps: int
@@ -350,16 +350,16 @@ def plan(K, V, room):
 
     Raises NotImplementedError for a state too large for a program.
     """
-    BLOCK_F = triton.next_power_of_2(K)
-    TILE_V = min(triton.next_power_of_2(V), max(1, room // (BLOCK_F)))
-    largest = max(BLOCK_F, 1, BLOCK_F * TILE_V, TILE_V)
+    BLOCK_K = triton.next_power_of_2(K)
+    TILE_V = min(triton.next_power_of_2(V), max(1, room // BLOCK_K))
+    largest = max(BLOCK_K, 1, BLOCK_K * TILE_V, TILE_V)
     if largest > 65536:
         raise NotImplementedError(
             f"the recurrent Triton kernel keeps a block of {largest} numbers per head, more than "
             f"65536 (K = {K}, V = {V}); backend='cpu' serves it"
         )
     return Plan(
-        BLOCK_F,
+        BLOCK_K,
         TILE_V,
         triton.cdiv(V, TILE_V),
         min(16, max(1, largest // 512)),
@@ -396,6 +396,11 @@ def strides(x, H):
 def state_strides(x):
     """Strides of sequence and head of a state that may be absent."""
     return (0, 0) if x is None else x.stride()[:2]
+
+
+def tile_stride(x):
+    """Between the partial sums of two tiles in a gradient that may be absent."""
+    return 0 if x is None else x.stride(0)
 
 
 def take(inputs, params, buffers, states):
@@ -443,7 +448,7 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
             blocks.tiles,
             K,
             V,
-            BLOCK_F=blocks.BLOCK_F,
+            BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
             num_warps=blocks.warps,
             enable_fp_fusion=True,
@@ -465,7 +470,7 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         blocks.tiles,
         K,
         V,
-        BLOCK_F=blocks.BLOCK_F,
+        BLOCK_K=blocks.BLOCK_K,
         TILE_V=blocks.TILE_V,
         num_warps=blocks.warps,
         enable_fp_fusion=True,
@@ -513,12 +518,12 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             grad_finals[0],
             replay[0],
             parts[0],
-            0 if parts[0] is None else parts[0].stride(0),
+            tile_stride(parts[0]),
             parts[1],
-            0 if parts[1] is None else parts[1].stride(0),
+            tile_stride(parts[1]),
             parts[2],
             parts[3],
-            0 if parts[3] is None else parts[3].stride(0),
+            tile_stride(parts[3]),
             parts[4],
             cu_seqlens,
             T,
@@ -527,7 +532,7 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             blocks.tiles,
             K,
             V,
-            BLOCK_F=blocks.BLOCK_F,
+            BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
             num_warps=blocks.warps,
             enable_fp_fusion=True,
@@ -556,6 +561,8 @@ LEADING = [
 
 def total(parts):
     """The sum over the first axis, in index order."""
+    if len(parts) == 0:
+        return parts.new_zeros(parts.shape[1:])
     first, *rest = parts.unbind(0)
     for part in rest:
         first = first + part

@@ -190,24 +190,30 @@ FW_INLINE vec power_of_two(mask n) {
     return (vec)bits;
 }
 
-FW_INLINE vec exp(vec x) {
-    if constexpr (sizeof(real) == 8) return library_exp(x);
-    // exp(x) = 2^n exp(r), |r| <= ln(2)/2; 2^n in two factors, so that it may be subnormal.
+// x = n ln(2) + r with |r| <= ln(2)/2; gives exp(r) - 1 and n, for x clamped to [-104, 89].
+FW_INLINE vec reduced_expm1(vec x, mask &n) {
     const real shift = real(12582912);
     vec low = x > real(-104) ? x : splat(-104);
     vec u = low < real(89) ? low : splat(89);
-    vec n = (u * real(1.44269504088896341) + shift) - shift;
-    vec r = u - n * real(0.693359375);
-    r = r + n * real(2.12194440054690583e-4);
+    vec whole = (u * real(1.44269504088896341) + shift) - shift;
+    vec r = u - whole * real(0.693359375);
+    r = r + whole * real(2.12194440054690583e-4);
     vec p = splat(real(1.9875691500e-4));
     p = p * r + real(1.3981999507e-3);
     p = p * r + real(8.3334519073e-3);
     p = p * r + real(4.1665795894e-2);
     p = p * r + real(1.6666665459e-1);
     p = p * r + real(5.0000001201e-1);
-    p = p * (r * r) + r + real(1);
-    mask whole = __builtin_convertvector(n, mask), half = whole >> 1;
-    vec y = p * power_of_two(half) * power_of_two(whole - half);
+    n = __builtin_convertvector(whole, mask);
+    return p * (r * r) + r;
+}
+
+FW_INLINE vec exp(vec x) {
+    if constexpr (sizeof(real) == 8) return library_exp(x);
+    mask n;
+    vec y = reduced_expm1(x, n) + real(1);
+    mask half = n >> 1;  // 2^n in two factors, so that it may be subnormal
+    y = y * power_of_two(half) * power_of_two(n - half);
     return x == x ? y : x;
 }
 
@@ -250,16 +256,14 @@ FW_INLINE vec log1p(vec x) {
 
 FW_INLINE vec expm1(vec x) {
     if constexpr (sizeof(real) == 8) return library_expm1(x);
-    vec s = abs(x) < real(0.5) ? x : vec{};
-    vec p = splat(real(1.0 / 40320));
-    p = p * s + real(1.0 / 5040);
-    p = p * s + real(1.0 / 720);
-    p = p * s + real(1.0 / 120);
-    p = p * s + real(1.0 / 24);
-    p = p * s + real(1.0 / 6);
-    p = p * s + real(0.5);
-    p = p * (s * s) + s;
-    return abs(x) < real(0.5) ? p : exp(x) - real(1);
+    // exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1)
+    mask n;
+    vec y = reduced_expm1(x, n);
+    n = n > -127 ? n : mask{} - 126;
+    mask half = n >> 1;
+    vec a = power_of_two(half), b = power_of_two(n - half);
+    y = (y * a) * b + (a * b - real(1));
+    return x == x ? y : x;
 }
 
 FW_INLINE vec tanh(vec x) {
@@ -335,14 +339,20 @@ FW_INLINE vec clamp(real x, real low, vec high) { return clamp(splat(x), splat(l
 
 // The call: its arguments, its work space, and copies between tensors and rows or matrices.
 
+#define FW_INLINE_MEMBER inline __attribute__((always_inline))
+
 namespace fw {
 
 FW_INLINE vec wide(vec x) { return x; }
 FW_INLINE vec wide(real x) { return splat(x); }
 
+// Vectors from one column of a laned matrix to the next: not a multiple of 4 KB, at which loads would
+// wait for stores to other columns.
+FW_INLINE constexpr size column(size rows) { return rows + 8; }
+
 // Element (lane, row) of a laned matrix.
 FW_INLINE size laned(size lane, size row, size rows) {
-    return ((lane / L) * rows + row) * L + lane % L;
+    return ((lane / L) * column(rows) + row) * L + lane % L;
 }
 
 template <int N> struct constant { static constexpr int value = N; };
@@ -356,6 +366,11 @@ template <int NV, class F> FW_INLINE void blocks(size n, F body) {
         for (; i0 + 2 <= count; i0 += 2) body(constant<2>(), i0);
     if constexpr (NV > 1)
         for (; i0 < count; ++i0) body(constant<1>(), i0);
+}
+
+// The vectors of one block, one by one.
+template <int NV, class F> FW_INLINE void singly(size i0, F body) {
+    for (size i = i0; i < i0 + NV; ++i) body(constant<1>(), i);
 }
 
 // A tensor of the call: address (0: absent) and strides in elements.
@@ -480,6 +495,23 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
         else row_in(to + t * extent, from, n0, n1);
     }
 }
+
+// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
+// of a model's tensors take every token from another place, which hardware does not foresee.
+struct Ahead {
+    const real *from;
+    size step, count;
+    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+        const Tensor x = call.tensor(k);
+        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
+        step = x.token;
+    }
+    FW_INLINE_MEMBER void ask(size t) const {
+        constexpr size LINE = 64 / sizeof(real);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+    }
+};
+
 FW_INLINE void tokens_out(const Call &call, size k, const real *from, size n, size h, size c0,
                           size tc, size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
@@ -531,40 +563,42 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 #else
     const size n_D = call.dims[0];
 #endif
+    const size row_D = fw::padded(n_D);
+    const size row_D__D = fw::padded(n_D) * fw::column(n_D);
     const size T = call.length(n);
     const size C = call.longest < TC ? call.longest : TC;
 
-    const size q_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size k_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size v_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size beta_at = space.take((C + 1) * (1));  // []
-    const size W_0_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size y_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size h__at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size Rk_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size p_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size Rq_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size p_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size Rv_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size p_2_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size u_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size m_at = space.take((C + 1) * (1));  // []
-    const size e__at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size s_at = space.take((C + 1) * (1));  // []
-    const size kf_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size u_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size m_1_at = space.take((C + 1) * (1));  // []
-    const size e_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size s_1_at = space.take((C + 1) * (1));  // []
-    const size qf_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size rb_at = space.take((1) * (fw::padded(n_D)));  // [D]
-    const size s_2_at = space.take((C + 1) * (1));  // []
-    const size p_3_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size r_y_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size a_at = space.take((C + 1) * (1));  // []
-    const size u_W_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size s_y_1_at = space.take((C + 1) * (1));  // []
-    const size out_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
+    const size q_at = space.take((C + 1) * row_D);  // [D]
+    const size k_at = space.take((C + 1) * row_D);  // [D]
+    const size v_at = space.take((C + 1) * row_D);  // [D]
+    const size beta_at = space.take(C + 1);  // []
+    const size W_0_at = space.take(row_D__D);  // [D, D]
+    const size y_at = space.take((C + 1) * row_D);  // [D]
+    const size h__at = space.take((C + 1) * row_D);  // [D]
+    const size Rk_at = space.take(row_D__D);  // [D, D]
+    const size p_at = space.take((C + 1) * row_D);  // [D]
+    const size Rq_at = space.take(row_D__D);  // [D, D]
+    const size p_1_at = space.take((C + 1) * row_D);  // [D]
+    const size Rv_at = space.take(row_D__D);  // [D, D]
+    const size p_2_at = space.take((C + 1) * row_D);  // [D]
+    const size u_at = space.take((C + 1) * row_D);  // [D]
+    const size m_at = space.take(C + 1);  // []
+    const size e__at = space.take((C + 1) * row_D);  // [D]
+    const size s_at = space.take(C + 1);  // []
+    const size kf_at = space.take((C + 1) * row_D);  // [D]
+    const size u_1_at = space.take((C + 1) * row_D);  // [D]
+    const size m_1_at = space.take(C + 1);  // []
+    const size e_1_at = space.take((C + 1) * row_D);  // [D]
+    const size s_1_at = space.take(C + 1);  // []
+    const size qf_at = space.take((C + 1) * row_D);  // [D]
+    const size rb_at = space.take(row_D);  // [D]
+    const size s_2_at = space.take(C + 1);  // []
+    const size p_3_at = space.take((C + 1) * row_D);  // [D]
+    const size r_y_1_at = space.take((C + 1) * row_D);  // [D]
+    const size a_at = space.take(C + 1);  // []
+    const size u_W_at = space.take((C + 1) * row_D);  // [D]
+    const size s_y_1_at = space.take(C + 1);  // []
+    const size out_at = space.take((C + 1) * row_D);  // [D]
     space.plain();
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
@@ -612,18 +646,31 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             if (real *const kept = fw::checkpoint(call, 13, n, h, c0 / TC, TC))
-                __builtin_memcpy(kept, W_0, sizeof(real) * (fw::padded(n_D) * n_D));
+                __builtin_memcpy(kept, W_0, sizeof(real) * row_D__D);
             if (real *const kept = fw::checkpoint(call, 14, n, h, c0 / TC, TC))
-                __builtin_memcpy(kept, y, sizeof(real) * (fw::padded(n_D)));
+                __builtin_memcpy(kept, y, sizeof(real) * row_D);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
             for (size t = 0; t < tc; ++t) {
+                {
+                    q_ahead.ask(t);
+                    k_ahead.ask(t);
+                    v_ahead.ask(t);
+                    beta_ahead.ask(t);
+                }
                 // h[i] = tanh(y[i])
-                for (size e = 0; e < n_D; e += fw::L) fw::store(h_ + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::tanh(fw::load(y + t * (fw::padded(n_D)) + e))));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(h_ + t * row_D + e, fw::tail(e, n_D, fw::tanh(fw::load(y + t * row_D + e))));
 
+                }
 
                 fw::blocks<2>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
@@ -632,46 +679,46 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         // p_1[i] = sum_j Rq[i, j] * h[j]
                         // p_2[i] = sum_j Rv[i, j] * h[j]
                         const size rows = n_D;
-                        const real *const h___j_row = h_ + t * (fw::padded(n_D));
-                        const real *const Rk__at_from = Rk;
-                        const real *const Rq__at_from = Rq;
-                        const real *const Rv__at_from = Rv;
-                        fw::vec p__sum[NV], p_1__sum[NV], p_2__sum[NV];
+                        const real *const h_j_row = h_ + t * row_D;
+                        const real *const Rk_at_from = Rk;
+                        const real *const Rq_at_from = Rq;
+                        const real *const Rv_at_from = Rv;
+                        fw::vec p_lane_sum[NV], p_1_lane_sum[NV], p_2_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            p__sum[b] = fw::vec{};
-                            p_1__sum[b] = fw::vec{};
-                            p_2__sum[b] = fw::vec{};
+                            p_lane_sum[b] = fw::vec{};
+                            p_1_lane_sum[b] = fw::vec{};
+                            p_2_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real h___j = h___j_row[j];
+                            const real h_j = h_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
-                                const fw::vec Rk__at = fw::load(Rk__at_from + at);
-                                const fw::vec Rq__at = fw::load(Rq__at_from + at);
-                                const fw::vec Rv__at = fw::load(Rv__at_from + at);
-                                p__sum[b] += h___j * Rk__at;
-                                p_1__sum[b] += h___j * Rq__at;
-                                p_2__sum[b] += h___j * Rv__at;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const fw::vec Rk_at = fw::load(Rk_at_from + at);
+                                const fw::vec Rq_at = fw::load(Rq_at_from + at);
+                                const fw::vec Rv_at = fw::load(Rv_at_from + at);
+                                p_lane_sum[b] += h_j * Rk_at;
+                                p_1_lane_sum[b] += h_j * Rq_at;
+                                p_2_lane_sum[b] += h_j * Rv_at;
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p__sum[b]);
+                            real *const to = p + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p_1__sum[b]);
+                            real *const to = p_1 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_1_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p_2 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p_2__sum[b]);
+                            real *const to = p_2 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_2_lane_sum[b]);
                         }
                     }
 
@@ -679,66 +726,84 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
 
                 // u[i] = k[i] + p[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(u + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(k + t * (fw::padded(n_D)) + e) + fw::load(p + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(u + t * row_D + e, fw::tail(e, n_D, fw::load(k + t * row_D + e) + fw::load(p + t * row_D + e)));
 
+                }
 
                 // m = max_i u[i]
                 {
                     fw::vec sum = fw::splat(real(-__builtin_inf()));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u + t * (fw::padded(n_D)) + e)), real(-__builtin_inf())));
+                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u + t * row_D + e)), real(-__builtin_inf())));
                     m[t] = fw::largest(sum);
                 }
 
                 // e[i] = exp(u[i] - stop_gradient(m))
-                for (size e = 0; e < n_D; e += fw::L) fw::store(e_ + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::exp(fw::load(u + t * (fw::padded(n_D)) + e) - m[t])));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(e_ + t * row_D + e, fw::tail(e, n_D, fw::exp(fw::load(u + t * row_D + e) - m[t])));
 
+                }
 
                 // s = sum_i e[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(e_ + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(e_ + t * row_D + e));
                     s[t] = fw::sum(sum);
                 }
 
                 // kf[i] = e[i] / s
-                for (size e = 0; e < n_D; e += fw::L) fw::store(kf + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(e_ + t * (fw::padded(n_D)) + e) / s[t]));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(kf + t * row_D + e, fw::tail(e, n_D, fw::load(e_ + t * row_D + e) / s[t]));
 
+                }
 
                 // u_1[i] = q[i] + p_1[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(u_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(q + t * (fw::padded(n_D)) + e) + fw::load(p_1 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(q + t * row_D + e) + fw::load(p_1 + t * row_D + e)));
 
+                }
 
                 // m_1 = max_i u_1[i]
                 {
                     fw::vec sum = fw::splat(real(-__builtin_inf()));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u_1 + t * (fw::padded(n_D)) + e)), real(-__builtin_inf())));
+                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u_1 + t * row_D + e)), real(-__builtin_inf())));
                     m_1[t] = fw::largest(sum);
                 }
 
                 // e_1[i] = exp(u_1[i] - stop_gradient(m_1))
-                for (size e = 0; e < n_D; e += fw::L) fw::store(e_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::exp(fw::load(u_1 + t * (fw::padded(n_D)) + e) - m_1[t])));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(e_1 + t * row_D + e, fw::tail(e, n_D, fw::exp(fw::load(u_1 + t * row_D + e) - m_1[t])));
 
+                }
 
                 // s_1 = sum_i e_1[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(e_1 + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(e_1 + t * row_D + e));
                     s_1[t] = fw::sum(sum);
                 }
 
                 // qf[i] = e_1[i] / s_1
-                for (size e = 0; e < n_D; e += fw::L) fw::store(qf + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(e_1 + t * (fw::padded(n_D)) + e) / s_1[t]));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(qf + t * row_D + e, fw::tail(e, n_D, fw::load(e_1 + t * row_D + e) / s_1[t]));
 
+                }
 
                 // s_2 = sum_i rb[i] * h[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(rb + e) * fw::load(h_ + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(rb + e) * fw::load(h_ + t * row_D + e));
                     s_2[t] = fw::sum(sum);
                 }
 
@@ -748,37 +813,37 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         // p_3[i] = sum_j W[i, j] * kf[j]
                         // r_y_1[i] = sum_j W[i, j] * qf[j]
                         const size rows = n_D;
-                        const real *const kf__j_row = kf + t * (fw::padded(n_D));
-                        const real *const qf__j_row = qf + t * (fw::padded(n_D));
+                        const real *const kf_j_row = kf + t * row_D;
+                        const real *const qf_j_row = qf + t * row_D;
                         const real *const W_at_from = W_0;
-                        fw::vec p_3__sum[NV], r_y_1__sum[NV];
+                        fw::vec p_3_lane_sum[NV], r_y_1_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            p_3__sum[b] = fw::vec{};
-                            r_y_1__sum[b] = fw::vec{};
+                            p_3_lane_sum[b] = fw::vec{};
+                            r_y_1_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real kf__j = kf__j_row[j];
-                            const real qf__j = qf__j_row[j];
+                            const real kf_j = kf_j_row[j];
+                            const real qf_j = qf_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                p_3__sum[b] += kf__j * W_at;
-                                r_y_1__sum[b] += qf__j * W_at;
+                                p_3_lane_sum[b] += kf_j * W_at;
+                                r_y_1_lane_sum[b] += qf_j * W_at;
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p_3 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p_3__sum[b]);
+                            real *const to = p_3 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_3_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = r_y_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, r_y_1__sum[b]);
+                            real *const to = r_y_1 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, r_y_1_lane_sum[b]);
                         }
                     }
 
@@ -791,30 +856,33 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 }
 
                 // u_W[i] = a * (v[i] + p_2[i] - p_3[i])
-                for (size e = 0; e < n_D; e += fw::L) fw::store(u_W + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, a[t] * (fw::load(v + t * (fw::padded(n_D)) + e) + fw::load(p_2 + t * (fw::padded(n_D)) + e) - fw::load(p_3 + t * (fw::padded(n_D)) + e))));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(u_W + t * row_D + e, fw::tail(e, n_D, a[t] * (fw::load(v + t * row_D + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e))));
 
+                }
 
                 fw::blocks<2>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
                     {
                         // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
                         const size rows = n_D;
-                        const real *const kf__j_row = kf + t * (fw::padded(n_D));
+                        const real *const kf_j_row = kf + t * row_D;
                         const real *const W_at_from = W_0;
                         real *const W_1_at_to = W_0;
-                        fw::vec u_W__v[NV];
+                        fw::vec u_W_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            u_W__v[b] = fw::load(u_W + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
+                            u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real kf__j = kf__j_row[j];
+                            const real kf_j = kf_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                const fw::vec W_1_at = fw::wide(W_at + kf__j * u_W__v[b]);
+                                const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
@@ -828,13 +896,16 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(qf + t * (fw::padded(n_D)) + e) * fw::load(kf + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(qf + t * row_D + e) * fw::load(kf + t * row_D + e));
                     s_y_1[t] = fw::sum(sum);
                 }
 
                 // y_1[i] = r_y_1[i] + u_W[i] * s_y_1
-                for (size e = 0; e < n_D; e += fw::L) fw::store(y + (t + 1) * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(r_y_1 + t * (fw::padded(n_D)) + e) + s_y_1[t] * fw::load(u_W + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(y + (t + 1) * row_D + e, fw::tail(e, n_D, fw::load(r_y_1 + t * row_D + e) + s_y_1[t] * fw::load(u_W + t * row_D + e)));
 
+                }
 
             }
 
@@ -842,13 +913,16 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
             for (size t = 0; t < tc; ++t) {
                 // out[i] = y_1[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(out + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(y + (t + 1) * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(out + t * row_D + e, fw::tail(e, n_D, fw::load(y + (t + 1) * row_D + e)));
 
+                }
 
             }
 
-            fw::tokens_out(call, 10, out, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            __builtin_memmove(y, y + (tc) * (fw::padded(n_D)), sizeof(real) * (fw::padded(n_D)));
+            fw::tokens_out(call, 10, out, n, h, c0, tc, row_D, 1, n_D, false);
+            __builtin_memmove(y, y + tc * row_D, sizeof(real) * row_D);
         }
         fw::copy_out(call.tensor(11), n, h, W_0, n_D, n_D, 0);
         fw::copy_out(call.tensor(12), n, h, y, 1, n_D, -1);
@@ -863,71 +937,73 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 #else
     const size n_D = call.dims[0];
 #endif
+    const size row_D = fw::padded(n_D);
+    const size row_D__D = fw::padded(n_D) * fw::column(n_D);
     const size T = call.length(n);
     const size C = call.longest < TC ? call.longest : TC;
 
-    const size q_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size k_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size v_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size beta_at = space.take((C + 1) * (1));  // []
-    const size d_out_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size W_0_at = space.take((C + 1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size y_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_W_1_0_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size d_y_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size h__at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size Rk_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size p_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size Rq_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size p_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size Rv_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size p_2_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size u_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size m_at = space.take((C + 1) * (1));  // []
-    const size e__at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size s_at = space.take((C + 1) * (1));  // []
-    const size kf_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size u_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size m_1_at = space.take((C + 1) * (1));  // []
-    const size e_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size s_1_at = space.take((C + 1) * (1));  // []
-    const size qf_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size rb_at = space.take((1) * (fw::padded(n_D)));  // [D]
-    const size s_2_at = space.take((C + 1) * (1));  // []
-    const size p_3_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size r_y_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size a_at = space.take((C + 1) * (1));  // []
-    const size u_W_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size s_y_1_at = space.take((C + 1) * (1));  // []
-    const size d_y_1_total_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_r_y_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_u_W_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_s_y_1_at = space.take((C + 1) * (1));  // []
-    const size d_qf_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_kf_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_a_at = space.take((C + 1) * (1));  // []
-    const size d_p_2_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_p_3_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_s_2_at = space.take((C + 1) * (1));  // []
-    const size d_h_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size a2_at = space.take((C + 1) * (1));  // []
-    const size d_s_1_at = space.take((C + 1) * (1));  // []
-    const size d_e_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_u_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_p_1_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size a3_at = space.take((C + 1) * (1));  // []
-    const size d_s_at = space.take((C + 1) * (1));  // []
-    const size d_e_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_u_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_p_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_v_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_beta_at = space.take((C + 1) * (1));  // []
-    const size d_Rv_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size d_rb_at = space.take((1) * (fw::padded(n_D)));  // [D]
-    const size d_q_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_Rq_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
-    const size d_k_at = space.take((C + 1) * (fw::padded(n_D)));  // [D]
-    const size d_Rk_at = space.take((1) * (fw::padded(n_D) * n_D));  // [D, D]
+    const size q_at = space.take((C + 1) * row_D);  // [D]
+    const size k_at = space.take((C + 1) * row_D);  // [D]
+    const size v_at = space.take((C + 1) * row_D);  // [D]
+    const size beta_at = space.take(C + 1);  // []
+    const size d_out_at = space.take((C + 1) * row_D);  // [D]
+    const size W_0_at = space.take((C + 1) * row_D__D);  // [D, D]
+    const size y_at = space.take((C + 1) * row_D);  // [D]
+    const size d_W_1_0_at = space.take(row_D__D);  // [D, D]
+    const size d_y_1_at = space.take((C + 1) * row_D);  // [D]
+    const size h__at = space.take((C + 1) * row_D);  // [D]
+    const size Rk_at = space.take(row_D__D);  // [D, D]
+    const size p_at = space.take((C + 1) * row_D);  // [D]
+    const size Rq_at = space.take(row_D__D);  // [D, D]
+    const size p_1_at = space.take((C + 1) * row_D);  // [D]
+    const size Rv_at = space.take(row_D__D);  // [D, D]
+    const size p_2_at = space.take((C + 1) * row_D);  // [D]
+    const size u_at = space.take((C + 1) * row_D);  // [D]
+    const size m_at = space.take(C + 1);  // []
+    const size e__at = space.take((C + 1) * row_D);  // [D]
+    const size s_at = space.take(C + 1);  // []
+    const size kf_at = space.take((C + 1) * row_D);  // [D]
+    const size u_1_at = space.take((C + 1) * row_D);  // [D]
+    const size m_1_at = space.take(C + 1);  // []
+    const size e_1_at = space.take((C + 1) * row_D);  // [D]
+    const size s_1_at = space.take(C + 1);  // []
+    const size qf_at = space.take((C + 1) * row_D);  // [D]
+    const size rb_at = space.take(row_D);  // [D]
+    const size s_2_at = space.take(C + 1);  // []
+    const size p_3_at = space.take((C + 1) * row_D);  // [D]
+    const size r_y_1_at = space.take((C + 1) * row_D);  // [D]
+    const size a_at = space.take(C + 1);  // []
+    const size u_W_at = space.take((C + 1) * row_D);  // [D]
+    const size s_y_1_at = space.take(C + 1);  // []
+    const size d_y_1_total_at = space.take((C + 1) * row_D);  // [D]
+    const size d_r_y_1_at = space.take((C + 1) * row_D);  // [D]
+    const size d_u_W_at = space.take((C + 1) * row_D);  // [D]
+    const size d_s_y_1_at = space.take(C + 1);  // []
+    const size d_qf_at = space.take((C + 1) * row_D);  // [D]
+    const size d_kf_at = space.take((C + 1) * row_D);  // [D]
+    const size d_a_at = space.take(C + 1);  // []
+    const size d_p_2_at = space.take((C + 1) * row_D);  // [D]
+    const size d_p_3_at = space.take((C + 1) * row_D);  // [D]
+    const size d_s_2_at = space.take(C + 1);  // []
+    const size d_h_at = space.take((C + 1) * row_D);  // [D]
+    const size a2_at = space.take(C + 1);  // []
+    const size d_s_1_at = space.take(C + 1);  // []
+    const size d_e_1_at = space.take((C + 1) * row_D);  // [D]
+    const size d_u_1_at = space.take((C + 1) * row_D);  // [D]
+    const size d_p_1_at = space.take((C + 1) * row_D);  // [D]
+    const size a3_at = space.take(C + 1);  // []
+    const size d_s_at = space.take(C + 1);  // []
+    const size d_e_at = space.take((C + 1) * row_D);  // [D]
+    const size d_u_at = space.take((C + 1) * row_D);  // [D]
+    const size d_p_at = space.take((C + 1) * row_D);  // [D]
+    const size d_v_at = space.take((C + 1) * row_D);  // [D]
+    const size d_beta_at = space.take(C + 1);  // []
+    const size d_Rv_at = space.take(row_D__D);  // [D, D]
+    const size d_rb_at = space.take(row_D);  // [D]
+    const size d_q_at = space.take((C + 1) * row_D);  // [D]
+    const size d_Rq_at = space.take(row_D__D);  // [D, D]
+    const size d_k_at = space.take((C + 1) * row_D);  // [D]
+    const size d_Rk_at = space.take(row_D__D);  // [D, D]
     space.plain();
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
@@ -992,10 +1068,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_Rq = space.data + d_Rq_at;
     real *const d_k = space.data + d_k_at;
     real *const d_Rk = space.data + d_Rk_at;
-    fw::zero(d_Rq, fw::padded(n_D) * n_D);
-    fw::zero(d_Rk, fw::padded(n_D) * n_D);
-    fw::zero(d_Rv, fw::padded(n_D) * n_D);
-    fw::zero(d_rb, fw::padded(n_D));
+    fw::zero(d_Rq, row_D__D);
+    fw::zero(d_Rk, row_D__D);
+    fw::zero(d_Rv, row_D__D);
+    fw::zero(d_rb, row_D);
 
     {
         fw::copy_in(Rk, call.tensor(5), n, h, n_D, n_D, 0);
@@ -1012,19 +1088,34 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_in(d_out, call, 12, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::zero(d_h, tc * (fw::padded(n_D)));
-            __builtin_memcpy(W_0, fw::checkpoint(call, 10, n, h, c0 / TC, TC), sizeof(real) * (fw::padded(n_D) * n_D));
-            __builtin_memcpy(y, fw::checkpoint(call, 11, n, h, c0 / TC, TC), sizeof(real) * (fw::padded(n_D)));
-            __builtin_memmove(d_y_1 + (tc) * (fw::padded(n_D)), d_y_1, sizeof(real) * (fw::padded(n_D)));
+            fw::tokens_in(d_out, call, 12, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::zero(d_h, tc * row_D);
+            __builtin_memcpy(W_0, fw::checkpoint(call, 10, n, h, c0 / TC, TC), sizeof(real) * row_D__D);
+            __builtin_memcpy(y, fw::checkpoint(call, 11, n, h, c0 / TC, TC), sizeof(real) * row_D);
+            __builtin_memmove(d_y_1 + tc * row_D, d_y_1, sizeof(real) * row_D);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
+            const fw::Ahead d_out_ahead(call, 12, n, h, c0 - TC, 1 * (n_D));
             for (size t = 0; t < tc; ++t) {
+                {
+                    q_ahead.ask(t);
+                    k_ahead.ask(t);
+                    v_ahead.ask(t);
+                    beta_ahead.ask(t);
+                    d_out_ahead.ask(t);
+                }
                 // h[i] = tanh(y[i])
-                for (size e = 0; e < n_D; e += fw::L) fw::store(h_ + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::tanh(fw::load(y + t * (fw::padded(n_D)) + e))));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(h_ + t * row_D + e, fw::tail(e, n_D, fw::tanh(fw::load(y + t * row_D + e))));
 
+                }
 
                 fw::blocks<2>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
@@ -1033,46 +1124,46 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // p_1[i] = sum_j Rq[i, j] * h[j]
                         // p_2[i] = sum_j Rv[i, j] * h[j]
                         const size rows = n_D;
-                        const real *const h___j_row = h_ + t * (fw::padded(n_D));
-                        const real *const Rk__at_from = Rk;
-                        const real *const Rq__at_from = Rq;
-                        const real *const Rv__at_from = Rv;
-                        fw::vec p__sum[NV], p_1__sum[NV], p_2__sum[NV];
+                        const real *const h_j_row = h_ + t * row_D;
+                        const real *const Rk_at_from = Rk;
+                        const real *const Rq_at_from = Rq;
+                        const real *const Rv_at_from = Rv;
+                        fw::vec p_lane_sum[NV], p_1_lane_sum[NV], p_2_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            p__sum[b] = fw::vec{};
-                            p_1__sum[b] = fw::vec{};
-                            p_2__sum[b] = fw::vec{};
+                            p_lane_sum[b] = fw::vec{};
+                            p_1_lane_sum[b] = fw::vec{};
+                            p_2_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real h___j = h___j_row[j];
+                            const real h_j = h_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
-                                const fw::vec Rk__at = fw::load(Rk__at_from + at);
-                                const fw::vec Rq__at = fw::load(Rq__at_from + at);
-                                const fw::vec Rv__at = fw::load(Rv__at_from + at);
-                                p__sum[b] += h___j * Rk__at;
-                                p_1__sum[b] += h___j * Rq__at;
-                                p_2__sum[b] += h___j * Rv__at;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const fw::vec Rk_at = fw::load(Rk_at_from + at);
+                                const fw::vec Rq_at = fw::load(Rq_at_from + at);
+                                const fw::vec Rv_at = fw::load(Rv_at_from + at);
+                                p_lane_sum[b] += h_j * Rk_at;
+                                p_1_lane_sum[b] += h_j * Rq_at;
+                                p_2_lane_sum[b] += h_j * Rv_at;
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p__sum[b]);
+                            real *const to = p + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p_1__sum[b]);
+                            real *const to = p_1 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_1_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p_2 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p_2__sum[b]);
+                            real *const to = p_2 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_2_lane_sum[b]);
                         }
                     }
 
@@ -1080,66 +1171,84 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
 
                 // u[i] = k[i] + p[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(u + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(k + t * (fw::padded(n_D)) + e) + fw::load(p + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(u + t * row_D + e, fw::tail(e, n_D, fw::load(k + t * row_D + e) + fw::load(p + t * row_D + e)));
 
+                }
 
                 // m = max_i u[i]
                 {
                     fw::vec sum = fw::splat(real(-__builtin_inf()));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u + t * (fw::padded(n_D)) + e)), real(-__builtin_inf())));
+                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u + t * row_D + e)), real(-__builtin_inf())));
                     m[t] = fw::largest(sum);
                 }
 
                 // e[i] = exp(u[i] - stop_gradient(m))
-                for (size e = 0; e < n_D; e += fw::L) fw::store(e_ + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::exp(fw::load(u + t * (fw::padded(n_D)) + e) - m[t])));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(e_ + t * row_D + e, fw::tail(e, n_D, fw::exp(fw::load(u + t * row_D + e) - m[t])));
 
+                }
 
                 // s = sum_i e[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(e_ + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(e_ + t * row_D + e));
                     s[t] = fw::sum(sum);
                 }
 
                 // kf[i] = e[i] / s
-                for (size e = 0; e < n_D; e += fw::L) fw::store(kf + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(e_ + t * (fw::padded(n_D)) + e) / s[t]));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(kf + t * row_D + e, fw::tail(e, n_D, fw::load(e_ + t * row_D + e) / s[t]));
 
+                }
 
                 // u_1[i] = q[i] + p_1[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(u_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(q + t * (fw::padded(n_D)) + e) + fw::load(p_1 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(q + t * row_D + e) + fw::load(p_1 + t * row_D + e)));
 
+                }
 
                 // m_1 = max_i u_1[i]
                 {
                     fw::vec sum = fw::splat(real(-__builtin_inf()));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u_1 + t * (fw::padded(n_D)) + e)), real(-__builtin_inf())));
+                        sum = fw::maximum(sum, fw::tail(e, n_D, fw::wide(fw::load(u_1 + t * row_D + e)), real(-__builtin_inf())));
                     m_1[t] = fw::largest(sum);
                 }
 
                 // e_1[i] = exp(u_1[i] - stop_gradient(m_1))
-                for (size e = 0; e < n_D; e += fw::L) fw::store(e_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::exp(fw::load(u_1 + t * (fw::padded(n_D)) + e) - m_1[t])));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(e_1 + t * row_D + e, fw::tail(e, n_D, fw::exp(fw::load(u_1 + t * row_D + e) - m_1[t])));
 
+                }
 
                 // s_1 = sum_i e_1[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(e_1 + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(e_1 + t * row_D + e));
                     s_1[t] = fw::sum(sum);
                 }
 
                 // qf[i] = e_1[i] / s_1
-                for (size e = 0; e < n_D; e += fw::L) fw::store(qf + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(e_1 + t * (fw::padded(n_D)) + e) / s_1[t]));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(qf + t * row_D + e, fw::tail(e, n_D, fw::load(e_1 + t * row_D + e) / s_1[t]));
 
+                }
 
                 // s_2 = sum_i rb[i] * h[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(rb + e) * fw::load(h_ + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(rb + e) * fw::load(h_ + t * row_D + e));
                     s_2[t] = fw::sum(sum);
                 }
 
@@ -1149,37 +1258,37 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // p_3[i] = sum_j W[i, j] * kf[j]
                         // r_y_1[i] = sum_j W[i, j] * qf[j]
                         const size rows = n_D;
-                        const real *const kf__j_row = kf + t * (fw::padded(n_D));
-                        const real *const qf__j_row = qf + t * (fw::padded(n_D));
-                        const real *const W_at_from = W_0 + t * (fw::padded(n_D) * n_D);
-                        fw::vec p_3__sum[NV], r_y_1__sum[NV];
+                        const real *const kf_j_row = kf + t * row_D;
+                        const real *const qf_j_row = qf + t * row_D;
+                        const real *const W_at_from = W_0 + t * row_D__D;
+                        fw::vec p_3_lane_sum[NV], r_y_1_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            p_3__sum[b] = fw::vec{};
-                            r_y_1__sum[b] = fw::vec{};
+                            p_3_lane_sum[b] = fw::vec{};
+                            r_y_1_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real kf__j = kf__j_row[j];
-                            const real qf__j = qf__j_row[j];
+                            const real kf_j = kf_j_row[j];
+                            const real qf_j = qf_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                p_3__sum[b] += kf__j * W_at;
-                                r_y_1__sum[b] += qf__j * W_at;
+                                p_3_lane_sum[b] += kf_j * W_at;
+                                r_y_1_lane_sum[b] += qf_j * W_at;
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = p_3 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, p_3__sum[b]);
+                            real *const to = p_3 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, p_3_lane_sum[b]);
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = r_y_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, r_y_1__sum[b]);
+                            real *const to = r_y_1 + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, r_y_1_lane_sum[b]);
                         }
                     }
 
@@ -1192,30 +1301,33 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 }
 
                 // u_W[i] = a * (v[i] + p_2[i] - p_3[i])
-                for (size e = 0; e < n_D; e += fw::L) fw::store(u_W + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, a[t] * (fw::load(v + t * (fw::padded(n_D)) + e) + fw::load(p_2 + t * (fw::padded(n_D)) + e) - fw::load(p_3 + t * (fw::padded(n_D)) + e))));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(u_W + t * row_D + e, fw::tail(e, n_D, a[t] * (fw::load(v + t * row_D + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e))));
 
+                }
 
                 fw::blocks<2>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
                     {
                         // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
                         const size rows = n_D;
-                        const real *const kf__j_row = kf + t * (fw::padded(n_D));
-                        const real *const W_at_from = W_0 + t * (fw::padded(n_D) * n_D);
-                        real *const W_1_at_to = W_0 + (t + 1) * (fw::padded(n_D) * n_D);
-                        fw::vec u_W__v[NV];
+                        const real *const kf_j_row = kf + t * row_D;
+                        const real *const W_at_from = W_0 + t * row_D__D;
+                        real *const W_1_at_to = W_0 + (t + 1) * row_D__D;
+                        fw::vec u_W_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            u_W__v[b] = fw::load(u_W + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
+                            u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real kf__j = kf__j_row[j];
+                            const real kf_j = kf_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                const fw::vec W_1_at = fw::wide(W_at + kf__j * u_W__v[b]);
+                                const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
@@ -1229,13 +1341,16 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(qf + t * (fw::padded(n_D)) + e) * fw::load(kf + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(qf + t * row_D + e) * fw::load(kf + t * row_D + e));
                     s_y_1[t] = fw::sum(sum);
                 }
 
                 // y_1[i] = r_y_1[i] + u_W[i] * s_y_1
-                for (size e = 0; e < n_D; e += fw::L) fw::store(y + (t + 1) * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(r_y_1 + t * (fw::padded(n_D)) + e) + s_y_1[t] * fw::load(u_W + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(y + (t + 1) * row_D + e, fw::tail(e, n_D, fw::load(r_y_1 + t * row_D + e) + s_y_1[t] * fw::load(u_W + t * row_D + e)));
 
+                }
 
             }
 
@@ -1243,32 +1358,47 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             for (size t = tc - 1; t >= 0; --t) {
                 // d_y_1_total[a0] = d_y_1[a0] + d_out[a0]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_y_1_total + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_y_1 + (t + 1) * (fw::padded(n_D)) + e) + fw::load(d_out + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_y_1_total + t * row_D + e, fw::tail(e, n_D, fw::load(d_y_1 + (t + 1) * row_D + e) + fw::load(d_out + t * row_D + e)));
 
+                }
 
                 // d_r_y_1[i] = d_y_1_total[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_r_y_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_y_1_total + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_r_y_1 + t * row_D + e, fw::tail(e, n_D, fw::load(d_y_1_total + t * row_D + e)));
 
+                }
 
                 // d_u_W[i] = d_y_1_total[i] * s_y_1
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_u_W + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, s_y_1[t] * fw::load(d_y_1_total + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_u_W + t * row_D + e, fw::tail(e, n_D, s_y_1[t] * fw::load(d_y_1_total + t * row_D + e)));
 
+                }
 
                 // d_s_y_1 = sum_i d_y_1_total[i] * u_W[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(d_y_1_total + t * (fw::padded(n_D)) + e) * fw::load(u_W + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(d_y_1_total + t * row_D + e) * fw::load(u_W + t * row_D + e));
                     d_s_y_1[t] = fw::sum(sum);
                 }
 
                 // d_qf[j] = d_s_y_1 * kf[j]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_qf + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, d_s_y_1[t] * fw::load(kf + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_qf + t * row_D + e, fw::tail(e, n_D, d_s_y_1[t] * fw::load(kf + t * row_D + e)));
 
+                }
 
                 // d_kf[j] = d_s_y_1 * qf[j]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_kf + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, d_s_y_1[t] * fw::load(qf + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_kf + t * row_D + e, fw::tail(e, n_D, d_s_y_1[t] * fw::load(qf + t * row_D + e)));
 
+                }
 
                 fw::blocks<4>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
@@ -1277,48 +1407,48 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // d_u_W[i] += sum_j d_W_1[i, j] * kf[j]
                         // d_kf[j] += sum_i d_W_1[i, j] * u_W[i]
                         const size rows = n_D;
-                        const real *const kf__j_row = kf + t * (fw::padded(n_D));
-                        const real *const W_at_from = W_0 + t * (fw::padded(n_D) * n_D);
+                        const real *const kf_j_row = kf + t * row_D;
+                        const real *const W_at_from = W_0 + t * row_D__D;
                         const real *const d_W_1_at_from = d_W_1_0;
-                        real *const d_qf__sum_to = d_qf + t * (fw::padded(n_D));
-                        real *const d_kf__sum_to = d_kf + t * (fw::padded(n_D));
-                        fw::vec d_r_y_1__v[NV], u_W__v[NV], d_u_W__sum[NV];
+                        real *const d_qf_row_sum_to = d_qf + t * row_D;
+                        real *const d_kf_row_sum_to = d_kf + t * row_D;
+                        fw::vec d_r_y_1_v[NV], u_W_v[NV], d_u_W_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            d_r_y_1__v[b] = fw::load(d_r_y_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
-                            u_W__v[b] = fw::load(u_W + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
-                            d_u_W__sum[b] = fw::vec{};
+                            d_r_y_1_v[b] = fw::load(d_r_y_1 + t * row_D + (i0 + b) * fw::L);
+                            u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
+                            d_u_W_lane_sum[b] = fw::vec{};
                         }
                         for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                            fw::vec d_qf__sum[fw::L], d_kf__sum[fw::L];
+                            fw::vec d_qf_row_sum[fw::L], d_kf_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
                                 const size j = j0 + r;
-                                const real kf__j = kf__j_row[j];
-                                d_qf__sum[r] = fw::vec{};
-                                d_kf__sum[r] = fw::vec{};
+                                const real kf_j = kf_j_row[j];
+                                d_qf_row_sum[r] = fw::vec{};
+                                d_kf_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                     const fw::vec W_at = fw::load(W_at_from + at);
                                     const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    d_qf__sum[r] += d_r_y_1__v[b] * W_at;
-                                    d_u_W__sum[b] += kf__j * d_W_1_at;
-                                    d_kf__sum[r] += d_W_1_at * u_W__v[b];
+                                    d_qf_row_sum[r] += d_r_y_1_v[b] * W_at;
+                                    d_u_W_lane_sum[b] += kf_j * d_W_1_at;
+                                    d_kf_row_sum[r] += d_W_1_at * u_W_v[b];
                                 }
 
                             }
                             for (size r = some; r < fw::L; ++r) {
-                                d_qf__sum[r] = fw::vec{};
-                                d_kf__sum[r] = fw::vec{};
+                                d_qf_row_sum[r] = fw::vec{};
+                                d_kf_row_sum[r] = fw::vec{};
                             }
-                            fw::store(d_qf__sum_to + j0, fw::load(d_qf__sum_to + j0) + fw::sums(d_qf__sum));
-                            fw::store(d_kf__sum_to + j0, fw::load(d_kf__sum_to + j0) + fw::sums(d_kf__sum));
+                            fw::store(d_qf_row_sum_to + j0, fw::load(d_qf_row_sum_to + j0) + fw::sums(d_qf_row_sum));
+                            fw::store(d_kf_row_sum_to + j0, fw::load(d_kf_row_sum_to + j0) + fw::sums(d_kf_row_sum));
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = d_u_W + t * (fw::padded(n_D)) + (i0 + b) * fw::L;
-                            fw::store(to, fw::load(to) + d_u_W__sum[b]);
+                            real *const to = d_u_W + t * row_D + (i0 + b) * fw::L;
+                            fw::store(to, fw::load(to) + d_u_W_lane_sum[b]);
                         }
                     }
 
@@ -1329,17 +1459,23 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(d_u_W + t * (fw::padded(n_D)) + e) * (fw::load(v + t * (fw::padded(n_D)) + e) + fw::load(p_2 + t * (fw::padded(n_D)) + e) - fw::load(p_3 + t * (fw::padded(n_D)) + e)));
+                        sum += fw::tail(e, n_D, fw::load(d_u_W + t * row_D + e) * (fw::load(v + t * row_D + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e)));
                     d_a[t] = fw::sum(sum);
                 }
 
                 // d_p_2[i] = d_u_W[i] * a
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_p_2 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, a[t] * fw::load(d_u_W + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_p_2 + t * row_D + e, fw::tail(e, n_D, a[t] * fw::load(d_u_W + t * row_D + e)));
 
+                }
 
                 // d_p_3[i] = -d_u_W[i] * a
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_p_3 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, -(a[t] * fw::load(d_u_W + t * (fw::padded(n_D)) + e))));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_p_3 + t * row_D + e, fw::tail(e, n_D, -(a[t] * fw::load(d_u_W + t * row_D + e))));
 
+                }
 
                 // d_s_2 = d_a * a * (1 - a)
                 {
@@ -1353,49 +1489,49 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // d_kf[j] += sum_i d_p_3[i] * W[i, j]
                         // d_h[j] += sum_i d_p_2[i] * Rv[i, j]
                         const size rows = n_D;
-                        const real *const qf__j_row = qf + t * (fw::padded(n_D));
-                        const real *const kf__j_row = kf + t * (fw::padded(n_D));
+                        const real *const qf_j_row = qf + t * row_D;
+                        const real *const kf_j_row = kf + t * row_D;
                         const real *const d_W_1_at_from = d_W_1_0;
-                        const real *const W_at_from = W_0 + t * (fw::padded(n_D) * n_D);
-                        const real *const Rv__at_from = Rv;
+                        const real *const W_at_from = W_0 + t * row_D__D;
+                        const real *const Rv_at_from = Rv;
                         real *const d_W_at_to = d_W_1_0;
-                        real *const d_kf__sum_to = d_kf + t * (fw::padded(n_D));
-                        real *const d_h__sum_to = d_h + t * (fw::padded(n_D));
-                        fw::vec d_r_y_1__v[NV], d_p_3__v[NV], d_p_2__v[NV];
+                        real *const d_kf_row_sum_to = d_kf + t * row_D;
+                        real *const d_h_row_sum_to = d_h + t * row_D;
+                        fw::vec d_r_y_1_v[NV], d_p_3_v[NV], d_p_2_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            d_r_y_1__v[b] = fw::load(d_r_y_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
-                            d_p_3__v[b] = fw::load(d_p_3 + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
-                            d_p_2__v[b] = fw::load(d_p_2 + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
+                            d_r_y_1_v[b] = fw::load(d_r_y_1 + t * row_D + (i0 + b) * fw::L);
+                            d_p_3_v[b] = fw::load(d_p_3 + t * row_D + (i0 + b) * fw::L);
+                            d_p_2_v[b] = fw::load(d_p_2 + t * row_D + (i0 + b) * fw::L);
                         }
                         for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                            fw::vec d_kf__sum[fw::L], d_h__sum[fw::L];
+                            fw::vec d_kf_row_sum[fw::L], d_h_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
                                 const size j = j0 + r;
-                                const real qf__j = qf__j_row[j];
-                                const real kf__j = kf__j_row[j];
-                                d_kf__sum[r] = fw::vec{};
-                                d_h__sum[r] = fw::vec{};
+                                const real qf_j = qf_j_row[j];
+                                const real kf_j = kf_j_row[j];
+                                d_kf_row_sum[r] = fw::vec{};
+                                d_h_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                     const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
                                     const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec Rv__at = fw::load(Rv__at_from + at);
-                                    const fw::vec d_W_at = fw::wide(qf__j * d_r_y_1__v[b] + d_W_1_at + kf__j * d_p_3__v[b]);
+                                    const fw::vec Rv_at = fw::load(Rv_at_from + at);
+                                    const fw::vec d_W_at = fw::wide(qf_j * d_r_y_1_v[b] + d_W_1_at + kf_j * d_p_3_v[b]);
                                     fw::store(d_W_at_to + at, d_W_at);
-                                    d_kf__sum[r] += d_p_3__v[b] * W_at;
-                                    d_h__sum[r] += d_p_2__v[b] * Rv__at;
+                                    d_kf_row_sum[r] += d_p_3_v[b] * W_at;
+                                    d_h_row_sum[r] += d_p_2_v[b] * Rv_at;
                                 }
 
                             }
                             for (size r = some; r < fw::L; ++r) {
-                                d_kf__sum[r] = fw::vec{};
-                                d_h__sum[r] = fw::vec{};
+                                d_kf_row_sum[r] = fw::vec{};
+                                d_h_row_sum[r] = fw::vec{};
                             }
-                            fw::store(d_kf__sum_to + j0, fw::load(d_kf__sum_to + j0) + fw::sums(d_kf__sum));
-                            fw::store(d_h__sum_to + j0, fw::load(d_h__sum_to + j0) + fw::sums(d_h__sum));
+                            fw::store(d_kf_row_sum_to + j0, fw::load(d_kf_row_sum_to + j0) + fw::sums(d_kf_row_sum));
+                            fw::store(d_h_row_sum_to + j0, fw::load(d_h_row_sum_to + j0) + fw::sums(d_h_row_sum));
                         }
                     }
 
@@ -1403,14 +1539,17 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
 
                 // d_h[i] += d_s_2 * rb[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_h + t * (fw::padded(n_D)) + e, fw::load(d_h + t * (fw::padded(n_D)) + e) + fw::tail(e, n_D, d_s_2[t] * fw::load(rb + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_h + t * row_D + e, fw::load(d_h + t * row_D + e) + fw::tail(e, n_D, d_s_2[t] * fw::load(rb + e)));
 
+                }
 
                 // a2 = sum_i d_qf[i] * qf[i]
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(d_qf + t * (fw::padded(n_D)) + e) * fw::load(qf + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(d_qf + t * row_D + e) * fw::load(qf + t * row_D + e));
                     a2[t] = fw::sum(sum);
                 }
 
@@ -1420,47 +1559,56 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 }
 
                 // d_e_1[i] = d_qf[i] / s_1 + d_s_1
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_e_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_qf + t * (fw::padded(n_D)) + e) / s_1[t] + d_s_1[t]));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_e_1 + t * row_D + e, fw::tail(e, n_D, fw::load(d_qf + t * row_D + e) / s_1[t] + d_s_1[t]));
 
+                }
 
                 // d_u_1[i] = d_e_1[i] * e_1[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_u_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_e_1 + t * (fw::padded(n_D)) + e) * fw::load(e_1 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(d_e_1 + t * row_D + e) * fw::load(e_1 + t * row_D + e)));
 
+                }
 
                 // d_p_1[i] = d_u_1[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_p_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_u_1 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_p_1 + t * row_D + e, fw::tail(e, n_D, fw::load(d_u_1 + t * row_D + e)));
 
+                }
 
                 fw::blocks<4>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
                     {
                         // d_h[j] += sum_i d_p_1[i] * Rq[i, j]
                         const size rows = n_D;
-                        const real *const Rq__at_from = Rq;
-                        real *const d_h__sum_to = d_h + t * (fw::padded(n_D));
-                        fw::vec d_p_1__v[NV];
+                        const real *const Rq_at_from = Rq;
+                        real *const d_h_row_sum_to = d_h + t * row_D;
+                        fw::vec d_p_1_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            d_p_1__v[b] = fw::load(d_p_1 + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
+                            d_p_1_v[b] = fw::load(d_p_1 + t * row_D + (i0 + b) * fw::L);
                         }
                         for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                            fw::vec d_h__sum[fw::L];
+                            fw::vec d_h_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
                                 const size j = j0 + r;
-                                d_h__sum[r] = fw::vec{};
+                                d_h_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
-                                    const fw::vec Rq__at = fw::load(Rq__at_from + at);
-                                    d_h__sum[r] += d_p_1__v[b] * Rq__at;
+                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const fw::vec Rq_at = fw::load(Rq_at_from + at);
+                                    d_h_row_sum[r] += d_p_1_v[b] * Rq_at;
                                 }
 
                             }
                             for (size r = some; r < fw::L; ++r) {
-                                d_h__sum[r] = fw::vec{};
+                                d_h_row_sum[r] = fw::vec{};
                             }
-                            fw::store(d_h__sum_to + j0, fw::load(d_h__sum_to + j0) + fw::sums(d_h__sum));
+                            fw::store(d_h_row_sum_to + j0, fw::load(d_h_row_sum_to + j0) + fw::sums(d_h_row_sum));
                         }
                     }
 
@@ -1471,7 +1619,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(d_kf + t * (fw::padded(n_D)) + e) * fw::load(kf + t * (fw::padded(n_D)) + e));
+                        sum += fw::tail(e, n_D, fw::load(d_kf + t * row_D + e) * fw::load(kf + t * row_D + e));
                     a3[t] = fw::sum(sum);
                 }
 
@@ -1481,47 +1629,56 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 }
 
                 // d_e[i] = d_kf[i] / s + d_s
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_e + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_kf + t * (fw::padded(n_D)) + e) / s[t] + d_s[t]));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_e + t * row_D + e, fw::tail(e, n_D, fw::load(d_kf + t * row_D + e) / s[t] + d_s[t]));
 
+                }
 
                 // d_u[i] = d_e[i] * e[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_u + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_e + t * (fw::padded(n_D)) + e) * fw::load(e_ + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_u + t * row_D + e, fw::tail(e, n_D, fw::load(d_e + t * row_D + e) * fw::load(e_ + t * row_D + e)));
 
+                }
 
                 // d_p[i] = d_u[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_p + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_u + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_p + t * row_D + e, fw::tail(e, n_D, fw::load(d_u + t * row_D + e)));
 
+                }
 
                 fw::blocks<4>(n_D, [&](auto block, const size i0) {
                     constexpr int NV = block.value;
                     {
                         // d_h[j] += sum_i d_p[i] * Rk[i, j]
                         const size rows = n_D;
-                        const real *const Rk__at_from = Rk;
-                        real *const d_h__sum_to = d_h + t * (fw::padded(n_D));
-                        fw::vec d_p__v[NV];
+                        const real *const Rk_at_from = Rk;
+                        real *const d_h_row_sum_to = d_h + t * row_D;
+                        fw::vec d_p_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            d_p__v[b] = fw::load(d_p + t * (fw::padded(n_D)) + (i0 + b) * fw::L);
+                            d_p_v[b] = fw::load(d_p + t * row_D + (i0 + b) * fw::L);
                         }
                         for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                            fw::vec d_h__sum[fw::L];
+                            fw::vec d_h_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
                                 const size j = j0 + r;
-                                d_h__sum[r] = fw::vec{};
+                                d_h_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
-                                    const fw::vec Rk__at = fw::load(Rk__at_from + at);
-                                    d_h__sum[r] += d_p__v[b] * Rk__at;
+                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const fw::vec Rk_at = fw::load(Rk_at_from + at);
+                                    d_h_row_sum[r] += d_p_v[b] * Rk_at;
                                 }
 
                             }
                             for (size r = some; r < fw::L; ++r) {
-                                d_h__sum[r] = fw::vec{};
+                                d_h_row_sum[r] = fw::vec{};
                             }
-                            fw::store(d_h__sum_to + j0, fw::load(d_h__sum_to + j0) + fw::sums(d_h__sum));
+                            fw::store(d_h_row_sum_to + j0, fw::load(d_h_row_sum_to + j0) + fw::sums(d_h_row_sum));
                         }
                     }
 
@@ -1529,8 +1686,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
 
                 // d_y[i] = d_h[i] * (1 - square(h[i]))
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_y_1 + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_h + t * (fw::padded(n_D)) + e) * (real(1.0) - fw::square(fw::load(h_ + t * (fw::padded(n_D)) + e)))));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_y_1 + t * row_D + e, fw::tail(e, n_D, fw::load(d_h + t * row_D + e) * (real(1.0) - fw::square(fw::load(h_ + t * row_D + e)))));
 
+                }
 
             }
 
@@ -1538,8 +1698,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             for (size t = 0; t < tc; ++t) {
                 // d_v[i] = d_u_W[i] * a
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_v + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, a[t] * fw::load(d_u_W + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_v + t * row_D + e, fw::tail(e, n_D, a[t] * fw::load(d_u_W + t * row_D + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; t += fw::L) {
@@ -1550,46 +1713,64 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // d_Rv[i, j] += d_p_2[i] * h[j]
                 for (size j_ = 0; j_ < n_D; ++j_)
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_Rv + e * n_D + j_ * fw::L, fw::load(d_Rv + e * n_D + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * (fw::padded(n_D)))[j_] * fw::load(d_p_2 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_Rv + e * fw::column(n_D) + j_ * fw::L, fw::load(d_Rv + e * fw::column(n_D) + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * row_D)[j_] * fw::load(d_p_2 + t * row_D + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_rb[i] += d_s_2 * h[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_rb + e, fw::load(d_rb + e) + fw::tail(e, n_D, d_s_2[t] * fw::load(h_ + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_rb + e, fw::load(d_rb + e) + fw::tail(e, n_D, d_s_2[t] * fw::load(h_ + t * row_D + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_q[i] = d_u_1[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_q + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_u_1 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_q + t * row_D + e, fw::tail(e, n_D, fw::load(d_u_1 + t * row_D + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_Rq[i, j] += d_p_1[i] * h[j]
                 for (size j_ = 0; j_ < n_D; ++j_)
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_Rq + e * n_D + j_ * fw::L, fw::load(d_Rq + e * n_D + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * (fw::padded(n_D)))[j_] * fw::load(d_p_1 + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_Rq + e * fw::column(n_D) + j_ * fw::L, fw::load(d_Rq + e * fw::column(n_D) + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * row_D)[j_] * fw::load(d_p_1 + t * row_D + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_k[i] = d_u[i]
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_k + t * (fw::padded(n_D)) + e, fw::tail(e, n_D, fw::load(d_u + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_k + t * row_D + e, fw::tail(e, n_D, fw::load(d_u + t * row_D + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_Rk[i, j] += d_p[i] * h[j]
                 for (size j_ = 0; j_ < n_D; ++j_)
-                for (size e = 0; e < n_D; e += fw::L) fw::store(d_Rk + e * n_D + j_ * fw::L, fw::load(d_Rk + e * n_D + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * (fw::padded(n_D)))[j_] * fw::load(d_p + t * (fw::padded(n_D)) + e)));
+                for (size e = 0; e < n_D; e += fw::L) {
+                    
+                    fw::store(d_Rk + e * fw::column(n_D) + j_ * fw::L, fw::load(d_Rk + e * fw::column(n_D) + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * row_D)[j_] * fw::load(d_p + t * row_D + e)));
 
+                }
 
             }
 
-            fw::tokens_out(call, 15, d_q, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::tokens_out(call, 16, d_k, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
-            fw::tokens_out(call, 17, d_v, n, h, c0, tc, fw::padded(n_D), 1, n_D, false);
+            fw::tokens_out(call, 15, d_q, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::tokens_out(call, 16, d_k, n, h, c0, tc, row_D, 1, n_D, false);
+            fw::tokens_out(call, 17, d_v, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_out(call, 18, d_beta, n, h, c0, tc, 1, 1, 1, true);
         }
         fw::copy_out(call.tensor(23), n, h, d_W_1_0, n_D, n_D, 0);

@@ -588,6 +588,11 @@ def state_strides(x):
     return (0, 0) if x is None else x.stride()[:2]
 
 
+def tile_stride(x):
+    """Between the partial sums of two tiles in a gradient that may be absent."""
+    return 0 if x is None else x.stride(0)
+
+
 def take(inputs, params, buffers, states):
     """The tensors of a call as the kernels read them."""
     inputs = [rows(inputs[0], 3), rows(inputs[1], 3), rows(inputs[2], 3), rows(inputs[3], 3)]
@@ -769,6 +774,8 @@ LEADING = [
 
 def total(parts):
     """The sum over the first axis, in index order."""
+    if len(parts) == 0:
+        return parts.new_zeros(parts.shape[1:])
     first, *rest = parts.unbind(0)
     for part in rest:
         first = first + part

@@ -173,24 +173,30 @@ FW_INLINE vec power_of_two(mask n) {
     return (vec)bits;
 }
 
-FW_INLINE vec exp(vec x) {
-    if constexpr (sizeof(real) == 8) return library_exp(x);
-    // exp(x) = 2^n exp(r), |r| <= ln(2)/2; 2^n in two factors, so that it may be subnormal.
+// x = n ln(2) + r with |r| <= ln(2)/2; gives exp(r) - 1 and n, for x clamped to [-104, 89].
+FW_INLINE vec reduced_expm1(vec x, mask &n) {
     const real shift = real(12582912);
     vec low = x > real(-104) ? x : splat(-104);
     vec u = low < real(89) ? low : splat(89);
-    vec n = (u * real(1.44269504088896341) + shift) - shift;
-    vec r = u - n * real(0.693359375);
-    r = r + n * real(2.12194440054690583e-4);
+    vec whole = (u * real(1.44269504088896341) + shift) - shift;
+    vec r = u - whole * real(0.693359375);
+    r = r + whole * real(2.12194440054690583e-4);
     vec p = splat(real(1.9875691500e-4));
     p = p * r + real(1.3981999507e-3);
     p = p * r + real(8.3334519073e-3);
     p = p * r + real(4.1665795894e-2);
     p = p * r + real(1.6666665459e-1);
     p = p * r + real(5.0000001201e-1);
-    p = p * (r * r) + r + real(1);
-    mask whole = __builtin_convertvector(n, mask), half = whole >> 1;
-    vec y = p * power_of_two(half) * power_of_two(whole - half);
+    n = __builtin_convertvector(whole, mask);
+    return p * (r * r) + r;
+}
+
+FW_INLINE vec exp(vec x) {
+    if constexpr (sizeof(real) == 8) return library_exp(x);
+    mask n;
+    vec y = reduced_expm1(x, n) + real(1);
+    mask half = n >> 1;  // 2^n in two factors, so that it may be subnormal
+    y = y * power_of_two(half) * power_of_two(n - half);
     return x == x ? y : x;
 }
 
@@ -233,16 +239,14 @@ FW_INLINE vec log1p(vec x) {
 
 FW_INLINE vec expm1(vec x) {
     if constexpr (sizeof(real) == 8) return library_expm1(x);
-    vec s = abs(x) < real(0.5) ? x : vec{};
-    vec p = splat(real(1.0 / 40320));
-    p = p * s + real(1.0 / 5040);
-    p = p * s + real(1.0 / 720);
-    p = p * s + real(1.0 / 120);
-    p = p * s + real(1.0 / 24);
-    p = p * s + real(1.0 / 6);
-    p = p * s + real(0.5);
-    p = p * (s * s) + s;
-    return abs(x) < real(0.5) ? p : exp(x) - real(1);
+    // exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1)
+    mask n;
+    vec y = reduced_expm1(x, n);
+    n = n > -127 ? n : mask{} - 126;
+    mask half = n >> 1;
+    vec a = power_of_two(half), b = power_of_two(n - half);
+    y = (y * a) * b + (a * b - real(1));
+    return x == x ? y : x;
 }
 
 FW_INLINE vec tanh(vec x) {
@@ -318,14 +322,20 @@ FW_INLINE vec clamp(real x, real low, vec high) { return clamp(splat(x), splat(l
 
 // The call: its arguments, its work space, and copies between tensors and rows or matrices.
 
+#define FW_INLINE_MEMBER inline __attribute__((always_inline))
+
 namespace fw {
 
 FW_INLINE vec wide(vec x) { return x; }
 FW_INLINE vec wide(real x) { return splat(x); }
 
+// Vectors from one column of a laned matrix to the next: not a multiple of 4 KB, at which loads would
+// wait for stores to other columns.
+FW_INLINE constexpr size column(size rows) { return rows + 8; }
+
 // Element (lane, row) of a laned matrix.
 FW_INLINE size laned(size lane, size row, size rows) {
-    return ((lane / L) * rows + row) * L + lane % L;
+    return ((lane / L) * column(rows) + row) * L + lane % L;
 }
 
 template <int N> struct constant { static constexpr int value = N; };
@@ -339,6 +349,11 @@ template <int NV, class F> FW_INLINE void blocks(size n, F body) {
         for (; i0 + 2 <= count; i0 += 2) body(constant<2>(), i0);
     if constexpr (NV > 1)
         for (; i0 < count; ++i0) body(constant<1>(), i0);
+}
+
+// The vectors of one block, one by one.
+template <int NV, class F> FW_INLINE void singly(size i0, F body) {
+    for (size i = i0; i < i0 + NV; ++i) body(constant<1>(), i);
 }
 
 // A tensor of the call: address (0: absent) and strides in elements.
@@ -463,6 +478,23 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
         else row_in(to + t * extent, from, n0, n1);
     }
 }
+
+// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
+// of a model's tensors take every token from another place, which hardware does not foresee.
+struct Ahead {
+    const real *from;
+    size step, count;
+    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+        const Tensor x = call.tensor(k);
+        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
+        step = x.token;
+    }
+    FW_INLINE_MEMBER void ask(size t) const {
+        constexpr size LINE = 64 / sizeof(real);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+    }
+};
+
 FW_INLINE void tokens_out(const Call &call, size k, const real *from, size n, size h, size c0,
                           size tc, size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
@@ -519,18 +551,21 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 #else
     const size n_V = call.dims[1];
 #endif
+    const size row_K = fw::padded(n_K);
+    const size row_V = fw::padded(n_V);
+    const size row_V__K = fw::padded(n_V) * fw::column(n_K);
     const size T = call.length(n);
     const size C = call.longest < TC ? call.longest : TC;
 
-    const size q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size v_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size W_0_at = space.take((1) * (fw::padded(n_V) * n_K));  // [V, K]
-    const size phi_k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size phi_q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size s_y_at = space.take((C + 1) * (1));  // []
-    const size r_y_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size y_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
+    const size q_at = space.take((C + 1) * row_K);  // [K]
+    const size k_at = space.take((C + 1) * row_K);  // [K]
+    const size v_at = space.take((C + 1) * row_V);  // [V]
+    const size W_0_at = space.take(row_V__K);  // [V, K]
+    const size phi_k_at = space.take((C + 1) * row_K);  // [K]
+    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
+    const size s_y_at = space.take(C + 1);  // []
+    const size r_y_at = space.take((C + 1) * row_V);  // [V]
+    const size y_at = space.take((C + 1) * row_V);  // [V]
     space.plain();
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
@@ -549,19 +584,28 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_k + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * (fw::padded(n_K)) + e)) + real(1)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * row_K + e)) + real(1)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = elu(q[i]) + 1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::elu(fw::load(q + t * (fw::padded(n_K)) + e)) + real(1)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(q + t * row_K + e)) + real(1)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -569,7 +613,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(phi_q + t * (fw::padded(n_K)) + e) * fw::load(phi_k + t * (fw::padded(n_K)) + e));
+                        sum += fw::tail(e, n_K, fw::load(phi_q + t * row_K + e) * fw::load(phi_k + t * row_K + e));
                     s_y[t] = fw::sum(sum);
                 }
 
@@ -577,40 +621,44 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
             fw::blocks<2>(n_V, [&](auto block, const size i0) {
                 constexpr int NV = block.value;
-                const size e0 = i0 * fw::L, e1 = (i0 + NV) * fw::L < n_V ? (i0 + NV) * fw::L : n_V;
                 for (size t = 0; t < tc; ++t) {
+                    if (i0 == 0) {
+                        q_ahead.ask(t);
+                        k_ahead.ask(t);
+                        v_ahead.ask(t);
+                    }
                     {
                         // r_y[i] = sum_j W[i, j] * phi_q[j]
                         // W_1[i, j] = W[i, j] + v[i] * phi_k[j]
                         const size rows = n_K;
-                        const real *const phi_q__j_row = phi_q + t * (fw::padded(n_K));
-                        const real *const phi_k__j_row = phi_k + t * (fw::padded(n_K));
+                        const real *const phi_q_j_row = phi_q + t * row_K;
+                        const real *const phi_k_j_row = phi_k + t * row_K;
                         const real *const W_at_from = W_0;
                         real *const W_1_at_to = W_0;
-                        fw::vec v__v[NV], r_y__sum[NV];
+                        fw::vec v_v[NV], r_y_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            v__v[b] = fw::load(v + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                            r_y__sum[b] = fw::vec{};
+                            v_v[b] = fw::load(v + t * row_V + (i0 + b) * fw::L);
+                            r_y_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real phi_q__j = phi_q__j_row[j];
-                            const real phi_k__j = phi_k__j_row[j];
+                            const real phi_q_j = phi_q_j_row[j];
+                            const real phi_k_j = phi_k_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                r_y__sum[b] += phi_q__j * W_at;
-                                const fw::vec W_1_at = fw::wide(W_at + phi_k__j * v__v[b]);
+                                r_y_lane_sum[b] += phi_q_j * W_at;
+                                const fw::vec W_1_at = fw::wide(W_at + phi_k_j * v_v[b]);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = r_y + t * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                            fw::store(to, r_y__sum[b]);
+                            real *const to = r_y + t * row_V + (i0 + b) * fw::L;
+                            fw::store(to, r_y_lane_sum[b]);
                         }
                     }
 
@@ -622,12 +670,15 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
             for (size t = 0; t < tc; ++t) {
                 // y[i] = r_y[i] + v[i] * s_y
-                for (size e = 0; e < n_V; e += fw::L) fw::store(y + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, fw::load(r_y + t * (fw::padded(n_V)) + e) + s_y[t] * fw::load(v + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(y + t * row_V + e, fw::tail(e, n_V, fw::load(r_y + t * row_V + e) + s_y[t] * fw::load(v + t * row_V + e)));
 
+                }
 
             }
 
-            fw::tokens_out(call, 4, y, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            fw::tokens_out(call, 4, y, n, h, c0, tc, row_V, 1, n_V, false);
         }
         fw::copy_out(call.tensor(5), n, h, W_0, n_V, n_K, 0);
     }
@@ -646,26 +697,30 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 #else
     const size n_V = call.dims[1];
 #endif
+    const size row_K = fw::padded(n_K);
+    const size row_V = fw::padded(n_V);
+    const size row_V__K = fw::padded(n_V) * fw::column(n_K);
+    const size row_K__V = fw::padded(n_K) * fw::column(n_V);
     const size T = call.length(n);
     const size C = call.longest < TC ? call.longest : TC;
 
-    const size q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size v_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_y_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_W_1_0_at = space.take((1) * (fw::padded(n_V) * n_K));  // [V, K]
-    const size phi_k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size phi_q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size s_y_at = space.take((C + 1) * (1));  // []
-    const size d_v_at = space.take((C + 1) * (fw::padded(n_V)));  // [V]
-    const size d_s_y_at = space.take((C + 1) * (1));  // []
-    const size d_phi_k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size d_k_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
-    const size W_1__at = space.take((1) * (fw::padded(n_K) * n_V));  // [V, K]
-    const size d_q_at = space.take((C + 1) * (fw::padded(n_K)));  // [K]
+    const size q_at = space.take((C + 1) * row_K);  // [K]
+    const size k_at = space.take((C + 1) * row_K);  // [K]
+    const size v_at = space.take((C + 1) * row_V);  // [V]
+    const size d_y_at = space.take((C + 1) * row_V);  // [V]
+    const size d_W_1_0_at = space.take(row_V__K);  // [V, K]
+    const size phi_k_at = space.take((C + 1) * row_K);  // [K]
+    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
+    const size s_y_at = space.take(C + 1);  // []
+    const size d_v_at = space.take((C + 1) * row_V);  // [V]
+    const size d_s_y_at = space.take(C + 1);  // []
+    const size d_phi_k_at = space.take((C + 1) * row_K);  // [K]
+    const size d_k_at = space.take((C + 1) * row_K);  // [K]
+    const size W_1_at = space.take(row_K__V);  // [V, K]
+    const size d_q_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
-    const size d_r_y_all_at = space.take(call.longest * (fw::padded(n_V)));  // [V]
-    const size d_phi_q_all_at = space.take(call.longest * (fw::padded(n_K)));  // [K]
+    const size d_r_y_all_at = space.take((call.longest) * row_V);  // [V]
+    const size d_phi_q_all_at = space.take((call.longest) * row_K);  // [K]
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
     real *const k = space.data + k_at;
@@ -681,7 +736,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_phi_q_all = space.data + d_phi_q_all_at;
     real *const d_phi_k = space.data + d_phi_k_at;
     real *const d_k = space.data + d_k_at;
-    real *const W_1_ = space.data + W_1__at;
+    real *const W_1 = space.data + W_1_at;
     real *const d_q = space.data + d_q_at;
 
     {
@@ -690,22 +745,32 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            real *const d_r_y = d_r_y_all + c0 * (fw::padded(n_V));
-            real *const d_phi_q = d_phi_q_all + c0 * (fw::padded(n_K));
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
-            fw::tokens_in(d_y, call, 4, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            real *const d_r_y = d_r_y_all + c0 * row_V;
+            real *const d_phi_q = d_phi_q_all + c0 * row_K;
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            fw::tokens_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead d_y_ahead(call, 4, n, h, c0 - TC, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_k + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * (fw::padded(n_K)) + e)) + real(1)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * row_K + e)) + real(1)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = elu(q[i]) + 1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::elu(fw::load(q + t * (fw::padded(n_K)) + e)) + real(1)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(q + t * row_K + e)) + real(1)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -713,21 +778,27 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(phi_q + t * (fw::padded(n_K)) + e) * fw::load(phi_k + t * (fw::padded(n_K)) + e));
+                        sum += fw::tail(e, n_K, fw::load(phi_q + t * row_K + e) * fw::load(phi_k + t * row_K + e));
                     s_y[t] = fw::sum(sum);
                 }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_r_y[i] = d_y[i]
-                for (size e = 0; e < n_V; e += fw::L) fw::store(d_r_y + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, fw::load(d_y + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(d_r_y + t * row_V + e, fw::tail(e, n_V, fw::load(d_y + t * row_V + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_v[i] = d_y[i] * s_y
-                for (size e = 0; e < n_V; e += fw::L) fw::store(d_v + t * (fw::padded(n_V)) + e, fw::tail(e, n_V, s_y[t] * fw::load(d_y + t * (fw::padded(n_V)) + e)));
+                for (size e = 0; e < n_V; e += fw::L) {
+                    
+                    fw::store(d_v + t * row_V + e, fw::tail(e, n_V, s_y[t] * fw::load(d_y + t * row_V + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
@@ -735,73 +806,84 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_V; e += fw::L)
-                        sum += fw::tail(e, n_V, fw::load(d_y + t * (fw::padded(n_V)) + e) * fw::load(v + t * (fw::padded(n_V)) + e));
+                        sum += fw::tail(e, n_V, fw::load(d_y + t * row_V + e) * fw::load(v + t * row_V + e));
                     d_s_y[t] = fw::sum(sum);
                 }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_phi_q[j] = d_s_y * phi_k[j]
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_phi_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_k + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_k + t * row_K + e)));
 
+                }
 
             }
             for (size t = 0; t < tc; ++t) {
                 // d_phi_k[j] = d_s_y * phi_q[j]
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_phi_k + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_q + t * (fw::padded(n_K)) + e)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_phi_k + t * row_K + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_q + t * row_K + e)));
 
+                }
 
             }
 
             fw::blocks<4>(n_V, [&](auto block, const size i0) {
                 constexpr int NV = block.value;
-                const size e0 = i0 * fw::L, e1 = (i0 + NV) * fw::L < n_V ? (i0 + NV) * fw::L : n_V;
                 for (size t = tc - 1; t >= 0; --t) {
+                    if (i0 == 0) {
+                        q_ahead.ask(t);
+                        k_ahead.ask(t);
+                        v_ahead.ask(t);
+                        d_y_ahead.ask(t);
+                    }
                     {
                         // d_v[i] += sum_j d_W_1[i, j] * phi_k[j]
                         // d_phi_k[j] += sum_i d_W_1[i, j] * v[i]
                         // d_W[i, j] = d_r_y[i] * phi_q[j] + d_W_1[i, j]
                         const size rows = n_K;
-                        const real *const phi_k__j_row = phi_k + t * (fw::padded(n_K));
-                        const real *const phi_q__j_row = phi_q + t * (fw::padded(n_K));
+                        const real *const phi_k_j_row = phi_k + t * row_K;
+                        const real *const phi_q_j_row = phi_q + t * row_K;
                         const real *const d_W_1_at_from = d_W_1_0;
                         real *const d_W_at_to = d_W_1_0;
-                        real *const d_phi_k__sum_to = d_phi_k + t * (fw::padded(n_K));
-                        fw::vec v__v[NV], d_r_y__v[NV], d_v__sum[NV];
+                        real *const d_phi_k_row_sum_to = d_phi_k + t * row_K;
+                        fw::vec v_v[NV], d_r_y_v[NV], d_v_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            v__v[b] = fw::load(v + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                            d_r_y__v[b] = fw::load(d_r_y + t * (fw::padded(n_V)) + (i0 + b) * fw::L);
-                            d_v__sum[b] = fw::vec{};
+                            v_v[b] = fw::load(v + t * row_V + (i0 + b) * fw::L);
+                            d_r_y_v[b] = fw::load(d_r_y + t * row_V + (i0 + b) * fw::L);
+                            d_v_lane_sum[b] = fw::vec{};
                         }
                         for (size j0 = 0; j0 < rows; j0 += fw::L) {
-                            fw::vec d_phi_k__sum[fw::L];
+                            fw::vec d_phi_k_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
                                 const size j = j0 + r;
-                                const real phi_k__j = phi_k__j_row[j];
-                                const real phi_q__j = phi_q__j_row[j];
-                                d_phi_k__sum[r] = fw::vec{};
+                                const real phi_k_j = phi_k_j_row[j];
+                                const real phi_q_j = phi_q_j_row[j];
+                                d_phi_k_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * rows + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                     const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    d_v__sum[b] += phi_k__j * d_W_1_at;
-                                    d_phi_k__sum[r] += d_W_1_at * v__v[b];
-                                    const fw::vec d_W_at = fw::wide(phi_q__j * d_r_y__v[b] + d_W_1_at);
+                                    d_v_lane_sum[b] += phi_k_j * d_W_1_at;
+                                    d_phi_k_row_sum[r] += d_W_1_at * v_v[b];
+                                    const fw::vec d_W_at = fw::wide(phi_q_j * d_r_y_v[b] + d_W_1_at);
                                     fw::store(d_W_at_to + at, d_W_at);
                                 }
 
                             }
                             for (size r = some; r < fw::L; ++r) {
-                                d_phi_k__sum[r] = fw::vec{};
+                                d_phi_k_row_sum[r] = fw::vec{};
                             }
-                            fw::store(d_phi_k__sum_to + j0, fw::load(d_phi_k__sum_to + j0) + fw::sums(d_phi_k__sum));
+                            fw::store(d_phi_k_row_sum_to + j0, fw::load(d_phi_k_row_sum_to + j0) + fw::sums(d_phi_k_row_sum));
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = d_v + t * (fw::padded(n_V)) + (i0 + b) * fw::L;
-                            fw::store(to, fw::load(to) + d_v__sum[b]);
+                            real *const to = d_v + t * row_V + (i0 + b) * fw::L;
+                            fw::store(to, fw::load(to) + d_v_lane_sum[b]);
                         }
                     }
 
@@ -813,72 +895,85 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             for (size t = 0; t < tc; ++t) {
                 // d_k[i] = d_phi_k[i] * select(k[i] > 0, 1, exp(k[i]))
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_k + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::load(d_phi_k + t * (fw::padded(n_K)) + e) * fw::select((fw::load(k + t * (fw::padded(n_K)) + e) > real(0.0)), real(1.0), fw::exp(fw::load(k + t * (fw::padded(n_K)) + e)))));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_k + t * row_K + e, fw::tail(e, n_K, fw::load(d_phi_k + t * row_K + e) * fw::select((fw::load(k + t * row_K + e) > real(0.0)), real(1.0), fw::exp(fw::load(k + t * row_K + e)))));
 
+                }
 
             }
 
-            fw::tokens_out(call, 8, d_v, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
-            fw::tokens_out(call, 7, d_k, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
+            fw::tokens_out(call, 8, d_v, n, h, c0, tc, row_V, 1, n_V, false);
+            fw::tokens_out(call, 7, d_k, n, h, c0, tc, row_K, 1, n_K, false);
         }
         fw::copy_out(call.tensor(9), n, h, d_W_1_0, n_V, n_K, 0);
     }
 
 
     {
-        if (call.tensor(3).data) fw::copy_in(W_1_, call.tensor(3), n, h, n_V, n_K, 1);
-        else fw::fill_in(W_1_, real(0.0), n_V, n_K, 1);
+        if (call.tensor(3).data) fw::copy_in(W_1, call.tensor(3), n, h, n_V, n_K, 1);
+        else fw::fill_in(W_1, real(0.0), n_V, n_K, 1);
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            real *const d_r_y = d_r_y_all + c0 * (fw::padded(n_V));
-            real *const d_phi_q = d_phi_q_all + c0 * (fw::padded(n_K));
-            fw::tokens_in(q, call, 0, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, fw::padded(n_V), 1, n_V, false);
+            real *const d_r_y = d_r_y_all + c0 * row_V;
+            real *const d_phi_q = d_phi_q_all + c0 * row_K;
+            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
-                for (size e = 0; e < n_K; e += fw::L) fw::store(phi_k + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * (fw::padded(n_K)) + e)) + real(1)));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * row_K + e)) + real(1)));
 
+                }
 
             }
 
             fw::blocks<2>(n_K, [&](auto block, const size i0) {
                 constexpr int NV = block.value;
-                const size e0 = i0 * fw::L, e1 = (i0 + NV) * fw::L < n_K ? (i0 + NV) * fw::L : n_K;
                 for (size t = 0; t < tc; ++t) {
+                    if (i0 == 0) {
+                        q_ahead.ask(t);
+                        k_ahead.ask(t);
+                        v_ahead.ask(t);
+                    }
                     {
                         // d_phi_q[i] += sum_j d_r_y[j] * W[j, i]
                         // W_1[j, i] = W[j, i] + v[j] * phi_k[i]
                         const size rows = n_V;
-                        const real *const d_r_y__j_row = d_r_y + t * (fw::padded(n_V));
-                        const real *const v__j_row = v + t * (fw::padded(n_V));
-                        const real *const W_at_from = W_1_;
-                        real *const W_1_at_to = W_1_;
-                        fw::vec phi_k__v[NV], d_phi_q__sum[NV];
+                        const real *const d_r_y_j_row = d_r_y + t * row_V;
+                        const real *const v_j_row = v + t * row_V;
+                        const real *const W_at_from = W_1;
+                        real *const W_1_at_to = W_1;
+                        fw::vec phi_k_v[NV], d_phi_q_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            phi_k__v[b] = fw::load(phi_k + t * (fw::padded(n_K)) + (i0 + b) * fw::L);
-                            d_phi_q__sum[b] = fw::vec{};
+                            phi_k_v[b] = fw::load(phi_k + t * row_K + (i0 + b) * fw::L);
+                            d_phi_q_lane_sum[b] = fw::vec{};
                         }
                         _Pragma("GCC unroll 4")
                         for (size j = 0; j < rows; ++j) {
-                            const real d_r_y__j = d_r_y__j_row[j];
-                            const real v__j = v__j_row[j];
+                            const real d_r_y_j = d_r_y_j_row[j];
+                            const real v_j = v_j_row[j];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * rows + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                d_phi_q__sum[b] += d_r_y__j * W_at;
-                                const fw::vec W_1_at = fw::wide(W_at + v__j * phi_k__v[b]);
+                                d_phi_q_lane_sum[b] += d_r_y_j * W_at;
+                                const fw::vec W_1_at = fw::wide(W_at + v_j * phi_k_v[b]);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
                         }
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            real *const to = d_phi_q + t * (fw::padded(n_K)) + (i0 + b) * fw::L;
-                            fw::store(to, fw::load(to) + d_phi_q__sum[b]);
+                            real *const to = d_phi_q + t * row_K + (i0 + b) * fw::L;
+                            fw::store(to, fw::load(to) + d_phi_q_lane_sum[b]);
                         }
                     }
 
@@ -890,12 +985,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             for (size t = 0; t < tc; ++t) {
                 // d_q[i] = d_phi_q[i] * select(q[i] > 0, 1, exp(q[i]))
-                for (size e = 0; e < n_K; e += fw::L) fw::store(d_q + t * (fw::padded(n_K)) + e, fw::tail(e, n_K, fw::load(d_phi_q + t * (fw::padded(n_K)) + e) * fw::select((fw::load(q + t * (fw::padded(n_K)) + e) > real(0.0)), real(1.0), fw::exp(fw::load(q + t * (fw::padded(n_K)) + e)))));
+                for (size e = 0; e < n_K; e += fw::L) {
+                    
+                    fw::store(d_q + t * row_K + e, fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::select((fw::load(q + t * row_K + e) > real(0.0)), real(1.0), fw::exp(fw::load(q + t * row_K + e)))));
 
+                }
 
             }
 
-            fw::tokens_out(call, 6, d_q, n, h, c0, tc, fw::padded(n_K), 1, n_K, false);
+            fw::tokens_out(call, 6, d_q, n, h, c0, tc, row_K, 1, n_K, false);
         }
     }
 

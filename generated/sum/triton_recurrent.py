@@ -54,7 +54,7 @@ def recurrent_forward(
     tiles,
     K,
     V,
-    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
     """Tokens in order; states stay in registers, every `interval` tokens they are saved."""
@@ -62,12 +62,12 @@ def recurrent_forward(
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
     sequence = program // (tiles * H)
-    at_F = tl.arange(0, BLOCK_F)
-    in_F = at_F < K
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
     at_V = tile * TILE_V + tl.arange(0, TILE_V)
     in_V = at_V < V
-    at_V_F = at_V[:, None] * K + at_F[None, :]
-    in_V_F = in_V[:, None] & in_F[None, :]
+    at_V_K = at_V[:, None] * K + at_K[None, :]
+    in_V_K = in_V[:, None] & in_K[None, :]
     if cu_seqlens is not None:
         start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
         stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
@@ -81,30 +81,30 @@ def recurrent_forward(
     k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
     v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
     if W_initial is not None:
-        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
     else:
-        W = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+        W = tl.full((TILE_V, BLOCK_K), 0.0, tl.float32)
     for step in range(0, length):
         token = start + step
         if saved_ptr is not None:
             if step % interval == 0:
                 slot = (batch * T + start) // interval + sequence + step // interval
                 saved_row = saved_ptr + (slot * H + head) * (K * V)
-                tl.store(saved_row + at_V_F, W, mask=in_V_F)
+                tl.store(saved_row + at_V_K, W, mask=in_V_K)
         q_at = q_row + token * q_token
-        q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+        q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
         k_at = k_row + token * k_token
-        k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+        k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
         v_at = v_row + token * v_token
         v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
-        phi_k = tl.where(in_F, elu(k) + 1.0, 0.0)
+        phi_k = tl.where(in_K, elu(k) + 1.0, 0.0)
         W_1 = W + v[:, None] * phi_k[None, :]
-        phi_q = tl.where(in_F, elu(q) + 1.0, 0.0)
+        phi_q = tl.where(in_K, elu(q) + 1.0, 0.0)
         y = tl.sum(W_1 * phi_q[None, :], axis=1)
         tl.store(y_ptr + ((batch * T + token) * H + head) * V + at_V, y, mask=in_V)
         W = W_1
     if W_final is not None:
-        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_F, W, mask=in_V_F)
+        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_K, W, mask=in_V_K)
 
 
 @triton.jit
@@ -119,7 +119,7 @@ def recurrent_step(
     tiles,
     K,
     V,
-    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
     """One token: reads the states, writes the output and the new states."""
@@ -127,34 +127,34 @@ def recurrent_step(
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
     sequence = program // (tiles * H)
-    at_F = tl.arange(0, BLOCK_F)
-    in_F = at_F < K
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
     at_V = tile * TILE_V + tl.arange(0, TILE_V)
     in_V = at_V < V
-    at_V_F = at_V[:, None] * K + at_F[None, :]
-    in_V_F = in_V[:, None] & in_F[None, :]
+    at_V_K = at_V[:, None] * K + at_K[None, :]
+    in_V_K = in_V[:, None] & in_K[None, :]
     batch = sequence
     token = sequence * 0
     q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
     k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
     v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
     if W_initial is not None:
-        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        W = tl.load(W_initial + sequence * W_batch + head * W_head + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
     else:
-        W = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+        W = tl.full((TILE_V, BLOCK_K), 0.0, tl.float32)
     q_at = q_row + token * q_token
-    q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+    q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
     k_at = k_row + token * k_token
-    k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+    k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
     v_at = v_row + token * v_token
     v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
-    phi_k = tl.where(in_F, elu(k) + 1.0, 0.0)
+    phi_k = tl.where(in_K, elu(k) + 1.0, 0.0)
     W_1 = W + v[:, None] * phi_k[None, :]
-    phi_q = tl.where(in_F, elu(q) + 1.0, 0.0)
+    phi_q = tl.where(in_K, elu(q) + 1.0, 0.0)
     y = tl.sum(W_1 * phi_q[None, :], axis=1)
     tl.store(y_ptr + (sequence * H + head) * V + at_V, y, mask=in_V)
     if W_final is not None:
-        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_F, W_1, mask=in_V_F)
+        tl.store(W_final + (sequence * H + head) * (K * V) + at_V_K, W_1, mask=in_V_K)
 
 
 @triton.jit
@@ -179,7 +179,7 @@ def recurrent_backward(
     tiles,
     K,
     V,
-    BLOCK_F: tl.constexpr,
+    BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
     """Chunks from last to first: replay from the checkpoint, then the adjoint token by token."""
@@ -187,12 +187,12 @@ def recurrent_backward(
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
     sequence = program // (tiles * H)
-    at_F = tl.arange(0, BLOCK_F)
-    in_F = at_F < K
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
     at_V = tile * TILE_V + tl.arange(0, TILE_V)
     in_V = at_V < V
-    at_V_F = at_V[:, None] * K + at_F[None, :]
-    in_V_F = in_V[:, None] & in_F[None, :]
+    at_V_K = at_V[:, None] * K + at_K[None, :]
+    in_V_K = in_V[:, None] & in_K[None, :]
     if cu_seqlens is not None:
         start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
         stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
@@ -206,26 +206,26 @@ def recurrent_backward(
     k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
     v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
     if d_W_final is not None:
-        d_W_next = tl.load(d_W_final + (sequence * H + head) * (K * V) + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        d_W_next = tl.load(d_W_final + (sequence * H + head) * (K * V) + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
     else:
-        d_W_next = tl.full((TILE_V, BLOCK_F), 0.0, tl.float32)
+        d_W_next = tl.full((TILE_V, BLOCK_K), 0.0, tl.float32)
     chunks = (length + interval - 1) // interval
     for chunk in range(0, chunks):
         first = (chunks - 1 - chunk) * interval
         count = tl.minimum(length - first, interval)
         slot = (batch * T + start) // interval + sequence + first // interval
         saved_row = saved_ptr + (slot * H + head) * (K * V)
-        W = tl.load(saved_row + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+        W = tl.load(saved_row + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
         # Barriers part what one thread writes from what another reads; do not remove them.
         tl.debug_barrier()
         for step in range(0, count):
             token = start + first + step
-            tl.store(W_replay + ((sequence * H + head) * interval + step) * (K * V) + at_V_F, W, mask=in_V_F)
+            tl.store(W_replay + ((sequence * H + head) * interval + step) * (K * V) + at_V_K, W, mask=in_V_K)
             k_at = k_row + token * k_token
-            k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
             v_at = v_row + token * v_token
             v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
-            phi_k = tl.where(in_F, elu(k) + 1.0, 0.0)
+            phi_k = tl.where(in_K, elu(k) + 1.0, 0.0)
             W_1 = W + v[:, None] * phi_k[None, :]
             W = W_1
         tl.debug_barrier()
@@ -233,11 +233,11 @@ def recurrent_backward(
             row = count - 1 - step
             token = start + first + row
             row_at = (batch * T + token) * H + head
-            W = tl.load(W_replay + ((sequence * H + head) * interval + row) * (K * V) + at_V_F, mask=in_V_F, other=0.0).to(tl.float32)
+            W = tl.load(W_replay + ((sequence * H + head) * interval + row) * (K * V) + at_V_K, mask=in_V_K, other=0.0).to(tl.float32)
             q_at = q_row + token * q_token
-            q = tl.load(q_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
             k_at = k_row + token * k_token
-            k = tl.load(k_at + at_F, mask=in_F, other=0.0).to(tl.float32)
+            k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
             v_at = v_row + token * v_token
             v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
             if d_y_ptr is not None:
@@ -245,25 +245,25 @@ def recurrent_backward(
             else:
                 d_y = tl.full((TILE_V,), 0.0, tl.float32)
             d_W_1 = d_W_next
-            phi_k = tl.where(in_F, elu(k) + 1.0, 0.0)
+            phi_k = tl.where(in_K, elu(k) + 1.0, 0.0)
             W_1 = W + v[:, None] * phi_k[None, :]
-            phi_q = tl.where(in_F, elu(q) + 1.0, 0.0)
+            phi_q = tl.where(in_K, elu(q) + 1.0, 0.0)
             d_W_1 += d_y[:, None] * phi_q[None, :]
             d_phi_q = tl.sum(d_y[:, None] * W_1, axis=0)
-            d_q = tl.where(in_F, d_phi_q * tl.where(q > 0.0, 1.0, tl.exp(q)), 0.0)
+            d_q = tl.where(in_K, d_phi_q * tl.where(q > 0.0, 1.0, tl.exp(q)), 0.0)
             if d_q_ptr is not None:
-                tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_F, d_q, mask=in_F)
+                tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_K, d_q, mask=in_K)
             d_W = d_W_1
             d_v = tl.sum(d_W_1 * phi_k[None, :], axis=1)
             if d_v_ptr is not None:
                 tl.store(d_v_ptr + row_at * V + at_V, d_v, mask=in_V)
             d_phi_k = tl.sum(d_W_1 * v[:, None], axis=0)
-            d_k = tl.where(in_F, d_phi_k * tl.where(k > 0.0, 1.0, tl.exp(k)), 0.0)
+            d_k = tl.where(in_K, d_phi_k * tl.where(k > 0.0, 1.0, tl.exp(k)), 0.0)
             if d_k_ptr is not None:
-                tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_F, d_k, mask=in_F)
+                tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_K, d_k, mask=in_K)
             d_W_next = d_W
     if d_W_initial is not None:
-        tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_F, d_W_next, mask=in_V_F)
+        tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_K, d_W_next, mask=in_V_K)
 
 
 # Numbers of a tile: what lives at once then fits the registers of a few warps.
@@ -273,7 +273,7 @@ FORWARD_ROOM, BACKWARD_ROOM = 2048, 1024
 class Plan(NamedTuple):
     """Lengths of blocks, how many tiles split the parallel axis, and warps per program."""
 
-    BLOCK_F: int
+    BLOCK_K: int
     TILE_V: int
     tiles: int
     warps: int
@@ -284,16 +284,16 @@ def plan(K, V, room):
 
     Raises NotImplementedError for a state too large for a program.
     """
-    BLOCK_F = triton.next_power_of_2(K)
-    TILE_V = min(triton.next_power_of_2(V), max(1, room // (BLOCK_F)))
-    largest = max(BLOCK_F, BLOCK_F * TILE_V)
+    BLOCK_K = triton.next_power_of_2(K)
+    TILE_V = min(triton.next_power_of_2(V), max(1, room // BLOCK_K))
+    largest = max(BLOCK_K, BLOCK_K * TILE_V)
     if largest > 65536:
         raise NotImplementedError(
             f"the recurrent Triton kernel keeps a block of {largest} numbers per head, more than "
             f"65536 (K = {K}, V = {V}); backend='cpu' serves it"
         )
     return Plan(
-        BLOCK_F,
+        BLOCK_K,
         TILE_V,
         triton.cdiv(V, TILE_V),
         min(16, max(1, largest // 512)),
@@ -330,6 +330,11 @@ def strides(x, H):
 def state_strides(x):
     """Strides of sequence and head of a state that may be absent."""
     return (0, 0) if x is None else x.stride()[:2]
+
+
+def tile_stride(x):
+    """Between the partial sums of two tiles in a gradient that may be absent."""
+    return 0 if x is None else x.stride(0)
 
 
 def take(inputs, params, buffers, states):
@@ -376,7 +381,7 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
             blocks.tiles,
             K,
             V,
-            BLOCK_F=blocks.BLOCK_F,
+            BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
             num_warps=blocks.warps,
             enable_fp_fusion=True,
@@ -397,7 +402,7 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         blocks.tiles,
         K,
         V,
-        BLOCK_F=blocks.BLOCK_F,
+        BLOCK_K=blocks.BLOCK_K,
         TILE_V=blocks.TILE_V,
         num_warps=blocks.warps,
         enable_fp_fusion=True,
@@ -443,9 +448,9 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             grad_finals[0],
             replay[0],
             parts[0],
-            0 if parts[0] is None else parts[0].stride(0),
+            tile_stride(parts[0]),
             parts[1],
-            0 if parts[1] is None else parts[1].stride(0),
+            tile_stride(parts[1]),
             parts[2],
             parts[3],
             cu_seqlens,
@@ -455,7 +460,7 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             blocks.tiles,
             K,
             V,
-            BLOCK_F=blocks.BLOCK_F,
+            BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
             num_warps=blocks.warps,
             enable_fp_fusion=True,
@@ -483,6 +488,8 @@ LEADING = [
 
 def total(parts):
     """The sum over the first axis, in index order."""
+    if len(parts) == 0:
+        return parts.new_zeros(parts.shape[1:])
     first, *rest = parts.unbind(0)
     for part in rest:
         first = first + part
