@@ -487,9 +487,10 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
     }
 }
 
-// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
-// of a model's tensors take every token from another place, which hardware does not foresee.
-struct Ahead {
+// The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
+// the chunk computes: the strides of a model's tensors take every token from another place, which
+// hardware does not foresee.
+template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
     Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
@@ -499,7 +500,7 @@ struct Ahead {
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
-        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e, WRITE);
     }
 };
 
@@ -614,10 +615,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
             fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<1> y_ahead(call, 5, n, h, c0, 1 * (n_V));
+            const fw::Ahead<1> p_ahead(call, 7, n, h, c0, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
@@ -697,16 +700,33 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         p_lane_sum[b] = fw::vec{};
                         r_p_1_lane_sum[b] = fw::vec{};
                     }
-                    _Pragma("GCC unroll 4")
-                    for (size j = 0; j < rows; ++j) {
-                        const real kf_j = kf_j_row[j];
-                        const real phi_q_j = phi_q_j_row[j];
+                    size j = 0;
+                    for (; j + 4 <= rows; j += 4) {
+                        FW_UNROLL
+                        for (int step = 0; step < 4; ++step) {
+                            const size at_row = j + step;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                            const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                            FW_UNROLL
+                            for (int b = 0; b < NV; ++b) {
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                const fw::vec W_at = fw::load(W_at_from + at);
+                                p_lane_sum[b] += W_at * kf_j;
+                                r_p_1_lane_sum[b] += W_at * phi_q_j;
+                            }
+
+                        }
+                    }
+                    for (; j < rows; ++j) {
+                        const size at_row = j;
+                        const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                        const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
-                            const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                            const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                             const fw::vec W_at = fw::load(W_at_from + at);
-                            p_lane_sum[b] += kf_j * W_at;
-                            r_p_1_lane_sum[b] += phi_q_j * W_at;
+                            p_lane_sum[b] += W_at * kf_j;
+                            r_p_1_lane_sum[b] += W_at * phi_q_j;
                         }
 
                     }
@@ -729,6 +749,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         k_ahead.ask(t);
                         v_ahead.ask(t);
                         beta_ahead.ask(t);
+                        y_ahead.ask(t);
+                        p_ahead.ask(t);
                     }
                     // u_W[i] = beta * (v[i] - p[i])
                     FW_UNROLL
@@ -756,19 +778,39 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 p_next_lane_sum[b] = fw::vec{};
                                 r_p_1_next_lane_sum[b] = fw::vec{};
                             }
-                            _Pragma("GCC unroll 4")
-                            for (size j = 0; j < rows; ++j) {
-                                const real kf_j = kf_j_row[j];
-                                const real kf_next_j = kf_next_j_row[j];
-                                const real phi_q_next_j = phi_q_next_j_row[j];
+                            size j = 0;
+                            for (; j + 4 <= rows; j += 4) {
+                                FW_UNROLL
+                                for (int step = 0; step < 4; ++step) {
+                                    const size at_row = j + step;
+                                    const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                    const fw::vec kf_next_j = fw::splat(kf_next_j_row[at_row]);
+                                    const fw::vec phi_q_next_j = fw::splat(phi_q_next_j_row[at_row]);
+                                    FW_UNROLL
+                                    for (int b = 0; b < NV; ++b) {
+                                        const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                        const fw::vec W_at = fw::load(W_at_from + at);
+                                        const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
+                                        fw::store(W_1_at_to + at, W_1_at);
+                                        p_next_lane_sum[b] += W_1_at * kf_next_j;
+                                        r_p_1_next_lane_sum[b] += W_1_at * phi_q_next_j;
+                                    }
+
+                                }
+                            }
+                            for (; j < rows; ++j) {
+                                const size at_row = j;
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                const fw::vec kf_next_j = fw::splat(kf_next_j_row[at_row]);
+                                const fw::vec phi_q_next_j = fw::splat(phi_q_next_j_row[at_row]);
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                     const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
+                                    const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
                                     fw::store(W_1_at_to + at, W_1_at);
-                                    p_next_lane_sum[b] += kf_next_j * W_1_at;
-                                    r_p_1_next_lane_sum[b] += phi_q_next_j * W_1_at;
+                                    p_next_lane_sum[b] += W_1_at * kf_next_j;
+                                    r_p_1_next_lane_sum[b] += W_1_at * phi_q_next_j;
                                 }
 
                             }
@@ -799,14 +841,30 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 for (int b = 0; b < NV; ++b) {
                                     u_W_v[b] = fw::load(u_W + t * row_V + (i0 + b) * fw::L);
                                 }
-                                _Pragma("GCC unroll 4")
-                                for (size j = 0; j < rows; ++j) {
-                                    const real kf_j = kf_j_row[j];
+                                size j = 0;
+                                for (; j + 4 <= rows; j += 4) {
+                                    FW_UNROLL
+                                    for (int step = 0; step < 4; ++step) {
+                                        const size at_row = j + step;
+                                        const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                        FW_UNROLL
+                                        for (int b = 0; b < NV; ++b) {
+                                            const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                            const fw::vec W_at = fw::load(W_at_from + at);
+                                            const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
+                                            fw::store(W_1_at_to + at, W_1_at);
+                                        }
+
+                                    }
+                                }
+                                for (; j < rows; ++j) {
+                                    const size at_row = j;
+                                    const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
-                                        const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                        const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                         const fw::vec W_at = fw::load(W_at_from + at);
-                                        const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
+                                        const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
                                         fw::store(W_1_at_to + at, W_1_at);
                                     }
 
@@ -950,12 +1008,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
-            const fw::Ahead p_ahead(call, 5, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead d_y_ahead(call, 6, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
+            const fw::Ahead<0> p_ahead(call, 5, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> d_y_ahead(call, 6, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<1> d_beta_ahead(call, 11, n, h, c0, 1 * (1));
+            const fw::Ahead<1> d_v_ahead(call, 10, n, h, c0, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
@@ -1103,14 +1163,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         fw::vec d_kf_row_sum[fw::L];
                         const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                         for (size r = 0; r < some; ++r) {
-                            const size j = j0 + r;
-                            const real kf_j = kf_j_row[j];
+                            const size at_row = j0 + r;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             d_kf_row_sum[r] = fw::vec{};
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                d_u_W_lane_sum[b] += kf_j * d_W_1_at;
+                                d_u_W_lane_sum[b] += d_W_1_at * kf_j;
                                 d_kf_row_sum[r] += d_W_1_at * u_W_v[b];
                             }
 
@@ -1136,6 +1196,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         beta_ahead.ask(t);
                         p_ahead.ask(t);
                         d_y_ahead.ask(t);
+                        d_beta_ahead.ask(t);
+                        d_v_ahead.ask(t);
                     }
                     // d_p[i] = -d_u_W[i] * beta
                     FW_UNROLL
@@ -1169,18 +1231,18 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 fw::vec d_kf_next_row_sum[fw::L];
                                 const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                                 for (size r = 0; r < some; ++r) {
-                                    const size j = j0 + r;
-                                    const real phi_q_j = phi_q_j_row[j];
-                                    const real kf_j = kf_j_row[j];
-                                    const real kf_next_j = kf_next_j_row[j];
+                                    const size at_row = j0 + r;
+                                    const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                                    const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                    const fw::vec kf_next_j = fw::splat(kf_next_j_row[at_row]);
                                     d_kf_next_row_sum[r] = fw::vec{};
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
-                                        const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                        const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                         const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                        const fw::vec d_W_at = fw::wide(phi_q_j * d_r_p_1_v[b] + d_W_1_at + kf_j * d_p_v[b]);
+                                        const fw::vec d_W_at = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_at + d_p_v[b] * kf_j);
                                         fw::store(d_W_at_to + at, d_W_at);
-                                        d_u_W_next_lane_sum[b] += kf_next_j * d_W_at;
+                                        d_u_W_next_lane_sum[b] += d_W_at * kf_next_j;
                                         d_kf_next_row_sum[r] += d_W_at * u_W_next_v[b];
                                     }
 
@@ -1214,15 +1276,32 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     d_r_p_1_v[b] = fw::load(d_r_p_1 + t * row_V + (i0 + b) * fw::L);
                                     d_p_v[b] = fw::load(d_p + t * row_V + (i0 + b) * fw::L);
                                 }
-                                _Pragma("GCC unroll 4")
-                                for (size j = 0; j < rows; ++j) {
-                                    const real phi_q_j = phi_q_j_row[j];
-                                    const real kf_j = kf_j_row[j];
+                                size j = 0;
+                                for (; j + 4 <= rows; j += 4) {
+                                    FW_UNROLL
+                                    for (int step = 0; step < 4; ++step) {
+                                        const size at_row = j + step;
+                                        const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                                        const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                        FW_UNROLL
+                                        for (int b = 0; b < NV; ++b) {
+                                            const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                            const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
+                                            const fw::vec d_W_at = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_at + d_p_v[b] * kf_j);
+                                            fw::store(d_W_at_to + at, d_W_at);
+                                        }
+
+                                    }
+                                }
+                                for (; j < rows; ++j) {
+                                    const size at_row = j;
+                                    const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                                    const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
-                                        const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                        const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                         const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                        const fw::vec d_W_at = fw::wide(phi_q_j * d_r_p_1_v[b] + d_W_1_at + kf_j * d_p_v[b]);
+                                        const fw::vec d_W_at = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_at + d_p_v[b] * kf_j);
                                         fw::store(d_W_at_to + at, d_W_at);
                                     }
 
@@ -1279,11 +1358,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead p_ahead(call, 5, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<0> p_ahead(call, 5, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<1> d_q_ahead(call, 8, n, h, c0, 1 * (n_K));
+            const fw::Ahead<1> d_k_ahead(call, 9, n, h, c0, 1 * (n_K));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
@@ -1342,6 +1423,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         v_ahead.ask(t);
                         beta_ahead.ask(t);
                         p_ahead.ask(t);
+                        d_q_ahead.ask(t);
+                        d_k_ahead.ask(t);
                     }
                     {
                         // d_phi_q[i] += sum_j d_r_p_1[j] * W[j, i]
@@ -1360,14 +1443,34 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             d_phi_q_lane_sum[b] = fw::vec{};
                             d_kf_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real d_r_p_1_j = d_r_p_1_j_row[j];
-                            const real d_p_j = d_p_j_row[j];
-                            const real u_W_j = u_W_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec d_r_p_1_j = fw::splat(d_r_p_1_j_row[at_row]);
+                                const fw::vec d_p_j = fw::splat(d_p_j_row[at_row]);
+                                const fw::vec u_W_j = fw::splat(u_W_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    d_phi_q_lane_sum[b] += d_r_p_1_j * W_at;
+                                    d_kf_lane_sum[b] += d_p_j * W_at;
+                                    const fw::vec W_1_at = fw::wide(W_at + u_W_j * kf_v[b]);
+                                    fw::store(W_1_at_to + at, W_1_at);
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec d_r_p_1_j = fw::splat(d_r_p_1_j_row[at_row]);
+                            const fw::vec d_p_j = fw::splat(d_p_j_row[at_row]);
+                            const fw::vec u_W_j = fw::splat(u_W_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
                                 d_phi_q_lane_sum[b] += d_r_p_1_j * W_at;
                                 d_kf_lane_sum[b] += d_p_j * W_at;

@@ -496,9 +496,10 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
     }
 }
 
-// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
-// of a model's tensors take every token from another place, which hardware does not foresee.
-struct Ahead {
+// The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
+// the chunk computes: the strides of a model's tensors take every token from another place, which
+// hardware does not foresee.
+template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
     Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
@@ -508,7 +509,7 @@ struct Ahead {
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
-        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e, WRITE);
     }
 };
 
@@ -654,16 +655,18 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 __builtin_memcpy(kept, W_0, sizeof(real) * row_D__D);
             if (real *const kept = fw::checkpoint(call, 14, n, h, c0 / TC, TC))
                 __builtin_memcpy(kept, y, sizeof(real) * row_D);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<1> out_ahead(call, 10, n, h, c0, 1 * (n_D));
             for (size t = 0; t < tc; ++t) {
                 {
                     q_ahead.ask(t);
                     k_ahead.ask(t);
                     v_ahead.ask(t);
                     beta_ahead.ask(t);
+                    out_ahead.ask(t);
                 }
                 // h[i] = tanh(y[i])
                 for (size e = 0; e < n_D; e += fw::L) {
@@ -690,18 +693,37 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             p_1_lane_sum[b] = fw::vec{};
                             p_2_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real h_j = h_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec h_j = fw::splat(h_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec Rk_at = fw::load(Rk_at_from + at);
+                                    const fw::vec Rq_at = fw::load(Rq_at_from + at);
+                                    const fw::vec Rv_at = fw::load(Rv_at_from + at);
+                                    p_lane_sum[b] += Rk_at * h_j;
+                                    p_1_lane_sum[b] += Rq_at * h_j;
+                                    p_2_lane_sum[b] += Rv_at * h_j;
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec h_j = fw::splat(h_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec Rk_at = fw::load(Rk_at_from + at);
                                 const fw::vec Rq_at = fw::load(Rq_at_from + at);
                                 const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                p_lane_sum[b] += h_j * Rk_at;
-                                p_1_lane_sum[b] += h_j * Rq_at;
-                                p_2_lane_sum[b] += h_j * Rv_at;
+                                p_lane_sum[b] += Rk_at * h_j;
+                                p_1_lane_sum[b] += Rq_at * h_j;
+                                p_2_lane_sum[b] += Rv_at * h_j;
                             }
 
                         }
@@ -822,16 +844,33 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             p_3_lane_sum[b] = fw::vec{};
                             r_y_1_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real kf_j = kf_j_row[j];
-                            const real qf_j = qf_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    p_3_lane_sum[b] += W_at * kf_j;
+                                    r_y_1_lane_sum[b] += W_at * qf_j;
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                            const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                p_3_lane_sum[b] += kf_j * W_at;
-                                r_y_1_lane_sum[b] += qf_j * W_at;
+                                p_3_lane_sum[b] += W_at * kf_j;
+                                r_y_1_lane_sum[b] += W_at * qf_j;
                             }
 
                         }
@@ -875,14 +914,30 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         for (int b = 0; b < NV; ++b) {
                             u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real kf_j = kf_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
+                                    fw::store(W_1_at_to + at, W_1_at);
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
+                                const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
@@ -1097,11 +1152,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             __builtin_memcpy(W_0, fw::checkpoint(call, 10, n, h, c0 / TC, TC), sizeof(real) * row_D__D);
             __builtin_memcpy(y, fw::checkpoint(call, 11, n, h, c0 / TC, TC), sizeof(real) * row_D);
             __builtin_memmove(d_y_1 + tc * row_D, d_y_1, sizeof(real) * row_D);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
-            const fw::Ahead d_out_ahead(call, 12, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
+            const fw::Ahead<0> d_out_ahead(call, 12, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<1> d_q_ahead(call, 15, n, h, c0, 1 * (n_D));
+            const fw::Ahead<1> d_k_ahead(call, 16, n, h, c0, 1 * (n_D));
+            const fw::Ahead<1> d_v_ahead(call, 17, n, h, c0, 1 * (n_D));
+            const fw::Ahead<1> d_beta_ahead(call, 18, n, h, c0, 1 * (1));
             for (size t = 0; t < tc; ++t) {
                 {
                     q_ahead.ask(t);
@@ -1109,6 +1168,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     v_ahead.ask(t);
                     beta_ahead.ask(t);
                     d_out_ahead.ask(t);
+                    d_q_ahead.ask(t);
+                    d_k_ahead.ask(t);
+                    d_v_ahead.ask(t);
+                    d_beta_ahead.ask(t);
                 }
                 // h[i] = tanh(y[i])
                 for (size e = 0; e < n_D; e += fw::L) {
@@ -1135,18 +1198,37 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             p_1_lane_sum[b] = fw::vec{};
                             p_2_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real h_j = h_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec h_j = fw::splat(h_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec Rk_at = fw::load(Rk_at_from + at);
+                                    const fw::vec Rq_at = fw::load(Rq_at_from + at);
+                                    const fw::vec Rv_at = fw::load(Rv_at_from + at);
+                                    p_lane_sum[b] += Rk_at * h_j;
+                                    p_1_lane_sum[b] += Rq_at * h_j;
+                                    p_2_lane_sum[b] += Rv_at * h_j;
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec h_j = fw::splat(h_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec Rk_at = fw::load(Rk_at_from + at);
                                 const fw::vec Rq_at = fw::load(Rq_at_from + at);
                                 const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                p_lane_sum[b] += h_j * Rk_at;
-                                p_1_lane_sum[b] += h_j * Rq_at;
-                                p_2_lane_sum[b] += h_j * Rv_at;
+                                p_lane_sum[b] += Rk_at * h_j;
+                                p_1_lane_sum[b] += Rq_at * h_j;
+                                p_2_lane_sum[b] += Rv_at * h_j;
                             }
 
                         }
@@ -1267,16 +1349,33 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             p_3_lane_sum[b] = fw::vec{};
                             r_y_1_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real kf_j = kf_j_row[j];
-                            const real qf_j = qf_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    p_3_lane_sum[b] += W_at * kf_j;
+                                    r_y_1_lane_sum[b] += W_at * qf_j;
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                            const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                p_3_lane_sum[b] += kf_j * W_at;
-                                r_y_1_lane_sum[b] += qf_j * W_at;
+                                p_3_lane_sum[b] += W_at * kf_j;
+                                r_y_1_lane_sum[b] += W_at * qf_j;
                             }
 
                         }
@@ -1320,14 +1419,30 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         for (int b = 0; b < NV; ++b) {
                             u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real kf_j = kf_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
+                                    fw::store(W_1_at_to + at, W_1_at);
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                const fw::vec W_1_at = fw::wide(W_at + kf_j * u_W_v[b]);
+                                const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
@@ -1423,17 +1538,17 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             fw::vec d_qf_row_sum[fw::L], d_kf_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
-                                const size j = j0 + r;
-                                const real kf_j = kf_j_row[j];
+                                const size at_row = j0 + r;
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                 d_qf_row_sum[r] = fw::vec{};
                                 d_kf_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                     const fw::vec W_at = fw::load(W_at_from + at);
                                     const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
                                     d_qf_row_sum[r] += d_r_y_1_v[b] * W_at;
-                                    d_u_W_lane_sum[b] += kf_j * d_W_1_at;
+                                    d_u_W_lane_sum[b] += d_W_1_at * kf_j;
                                     d_kf_row_sum[r] += d_W_1_at * u_W_v[b];
                                 }
 
@@ -1508,18 +1623,18 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             fw::vec d_kf_row_sum[fw::L], d_h_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
-                                const size j = j0 + r;
-                                const real qf_j = qf_j_row[j];
-                                const real kf_j = kf_j_row[j];
+                                const size at_row = j0 + r;
+                                const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                 d_kf_row_sum[r] = fw::vec{};
                                 d_h_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                     const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
                                     const fw::vec W_at = fw::load(W_at_from + at);
                                     const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                    const fw::vec d_W_at = fw::wide(qf_j * d_r_y_1_v[b] + d_W_1_at + kf_j * d_p_3_v[b]);
+                                    const fw::vec d_W_at = fw::wide(d_r_y_1_v[b] * qf_j + d_W_1_at + d_p_3_v[b] * kf_j);
                                     fw::store(d_W_at_to + at, d_W_at);
                                     d_kf_row_sum[r] += d_p_3_v[b] * W_at;
                                     d_h_row_sum[r] += d_p_2_v[b] * Rv_at;
@@ -1595,11 +1710,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             fw::vec d_h_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
-                                const size j = j0 + r;
+                                const size at_row = j0 + r;
                                 d_h_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                     const fw::vec Rq_at = fw::load(Rq_at_from + at);
                                     d_h_row_sum[r] += d_p_1_v[b] * Rq_at;
                                 }
@@ -1665,11 +1780,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             fw::vec d_h_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
-                                const size j = j0 + r;
+                                const size at_row = j0 + r;
                                 d_h_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                     const fw::vec Rk_at = fw::load(Rk_at_from + at);
                                     d_h_row_sum[r] += d_p_v[b] * Rk_at;
                                 }

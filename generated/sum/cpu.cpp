@@ -479,9 +479,10 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
     }
 }
 
-// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
-// of a model's tensors take every token from another place, which hardware does not foresee.
-struct Ahead {
+// The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
+// the chunk computes: the strides of a model's tensors take every token from another place, which
+// hardware does not foresee.
+template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
     Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
@@ -491,7 +492,7 @@ struct Ahead {
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
-        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e, WRITE);
     }
 };
 
@@ -587,9 +588,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
             fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
             fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<1> y_ahead(call, 4, n, h, c0, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
@@ -626,6 +628,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         q_ahead.ask(t);
                         k_ahead.ask(t);
                         v_ahead.ask(t);
+                        y_ahead.ask(t);
                     }
                     {
                         // r_y[i] = sum_j W[i, j] * phi_q[j]
@@ -641,16 +644,34 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             v_v[b] = fw::load(v + t * row_V + (i0 + b) * fw::L);
                             r_y_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real phi_q_j = phi_q_j_row[j];
-                            const real phi_k_j = phi_k_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                                const fw::vec phi_k_j = fw::splat(phi_k_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    r_y_lane_sum[b] += W_at * phi_q_j;
+                                    const fw::vec W_1_at = fw::wide(W_at + v_v[b] * phi_k_j);
+                                    fw::store(W_1_at_to + at, W_1_at);
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                            const fw::vec phi_k_j = fw::splat(phi_k_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
-                                r_y_lane_sum[b] += phi_q_j * W_at;
-                                const fw::vec W_1_at = fw::wide(W_at + phi_k_j * v_v[b]);
+                                r_y_lane_sum[b] += W_at * phi_q_j;
+                                const fw::vec W_1_at = fw::wide(W_at + v_v[b] * phi_k_j);
                                 fw::store(W_1_at_to + at, W_1_at);
                             }
 
@@ -751,10 +772,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
             fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead d_y_ahead(call, 4, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> d_y_ahead(call, 4, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<1> d_v_ahead(call, 8, n, h, c0, 1 * (n_V));
+            const fw::Ahead<1> d_k_ahead(call, 7, n, h, c0, 1 * (n_K));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
@@ -838,6 +861,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         k_ahead.ask(t);
                         v_ahead.ask(t);
                         d_y_ahead.ask(t);
+                        d_v_ahead.ask(t);
+                        d_k_ahead.ask(t);
                     }
                     {
                         // d_v[i] += sum_j d_W_1[i, j] * phi_k[j]
@@ -860,17 +885,17 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             fw::vec d_phi_k_row_sum[fw::L];
                             const size some = rows - j0 < fw::L ? rows - j0 : fw::L;
                             for (size r = 0; r < some; ++r) {
-                                const size j = j0 + r;
-                                const real phi_k_j = phi_k_j_row[j];
-                                const real phi_q_j = phi_q_j_row[j];
+                                const size at_row = j0 + r;
+                                const fw::vec phi_k_j = fw::splat(phi_k_j_row[at_row]);
+                                const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
                                 d_phi_k_row_sum[r] = fw::vec{};
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                     const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    d_v_lane_sum[b] += phi_k_j * d_W_1_at;
+                                    d_v_lane_sum[b] += d_W_1_at * phi_k_j;
                                     d_phi_k_row_sum[r] += d_W_1_at * v_v[b];
-                                    const fw::vec d_W_at = fw::wide(phi_q_j * d_r_y_v[b] + d_W_1_at);
+                                    const fw::vec d_W_at = fw::wide(d_r_y_v[b] * phi_q_j + d_W_1_at);
                                     fw::store(d_W_at_to + at, d_W_at);
                                 }
 
@@ -921,9 +946,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
             fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
             fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<1> d_q_ahead(call, 6, n, h, c0, 1 * (n_K));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
@@ -941,6 +967,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         q_ahead.ask(t);
                         k_ahead.ask(t);
                         v_ahead.ask(t);
+                        d_q_ahead.ask(t);
                     }
                     {
                         // d_phi_q[i] += sum_j d_r_y[j] * W[j, i]
@@ -956,13 +983,31 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             phi_k_v[b] = fw::load(phi_k + t * row_K + (i0 + b) * fw::L);
                             d_phi_q_lane_sum[b] = fw::vec{};
                         }
-                        _Pragma("GCC unroll 4")
-                        for (size j = 0; j < rows; ++j) {
-                            const real d_r_y_j = d_r_y_j_row[j];
-                            const real v_j = v_j_row[j];
+                        size j = 0;
+                        for (; j + 4 <= rows; j += 4) {
+                            FW_UNROLL
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
+                                const fw::vec d_r_y_j = fw::splat(d_r_y_j_row[at_row]);
+                                const fw::vec v_j = fw::splat(v_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_at = fw::load(W_at_from + at);
+                                    d_phi_q_lane_sum[b] += d_r_y_j * W_at;
+                                    const fw::vec W_1_at = fw::wide(W_at + v_j * phi_k_v[b]);
+                                    fw::store(W_1_at_to + at, W_1_at);
+                                }
+
+                            }
+                        }
+                        for (; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec d_r_y_j = fw::splat(d_r_y_j_row[at_row]);
+                            const fw::vec v_j = fw::splat(v_j_row[at_row]);
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                const size at = ((i0 + b) * fw::column(rows) + j) * fw::L;
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
                                 const fw::vec W_at = fw::load(W_at_from + at);
                                 d_phi_q_lane_sum[b] += d_r_y_j * W_at;
                                 const fw::vec W_1_at = fw::wide(W_at + v_j * phi_k_v[b]);

@@ -157,9 +157,10 @@ FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, siz
     }
 }
 
-// The tokens that the next chunk loads, asked for one by one while this chunk computes: the strides
-// of a model's tensors take every token from another place, which hardware does not foresee.
-struct Ahead {
+// The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
+// the chunk computes: the strides of a model's tensors take every token from another place, which
+// hardware does not foresee.
+template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
     Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
@@ -169,7 +170,7 @@ struct Ahead {
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
-        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e);
+        for (size e = 0; e < count; e += LINE) __builtin_prefetch(from + t * step + e, WRITE);
     }
 };
 

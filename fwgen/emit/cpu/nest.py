@@ -150,7 +150,7 @@ class _Builder:
             register = self.fetched(load, part, self.view.lane_inputs, pointer, "vec", "v")
             return Text(f"{register.text}[b]", ATOM, "vec")
         if var == self.nest.row:
-            return self.fetched(load, part, self.view.row_inputs, pointer, "real", "j")
+            return self.fetched(load, part, self.view.row_inputs, pointer, "vec", "j")
         raise InternalError(f"{name} is read at a variable that is not of the nest")
 
     def fetched(
@@ -174,7 +174,7 @@ class _Builder:
         if index.variable == self.nest.lane:
             return Text("(fw::lanes() + real((i0 + b) * fw::L))", ATOM, "vec")
         if index.variable == self.nest.row:
-            return Text("j", ATOM, "int")
+            return Text("at_row", ATOM, "int")
         return Text(dim_text(index.offset, self.storage.names), 0, "int")
 
     def size(self, size: Size) -> Text:

@@ -104,6 +104,11 @@ class SweepView:
     finale_loads: tuple[Transfer, ...]
     position: bool
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What is asked of memory while the first scan runs."""
+        return tuple(f"{x.base}_ahead" for x in (*self.loads, *self.stores))
+
 
 @dataclass(frozen=True, slots=True)
 class KernelView:
