@@ -14,10 +14,15 @@ def body(
     statements: Sequence[Statement],
     carries: Sequence[Carry],
     arrays: Mapping[str, Array],
+    stored: Collection[str] = (),
     lane_axis: int = 0,
 ) -> tuple[tuple[Item, ...], bool, str | None]:
-    """Fuse ordered statements; say whether the body is rotated, and which dim splits it."""
-    items = _fuse(statements, arrays, {c.after: c.before for c in carries}, lane_axis)
+    """Fuse ordered statements; say whether the body is rotated, and which dim splits it.
+
+    `stored` arrays have a row per token, whatever their rank, and take no part in nests.
+    """
+    rows = {*stored, *(a.name for a in arrays.values() if a.role == "input")}
+    items = _fuse(statements, arrays, {c.after: c.before for c in carries}, rows, lane_axis)
     split = split_dim(items, carries, arrays)
     rotated = _rotates(items, carries)
     return items, rotated, split
@@ -49,11 +54,10 @@ def matrix_domain(statement: Statement, arrays: Mapping[str, Array]) -> tuple[Va
     return first, last
 
 
-def _streamed(statement: Statement, arrays: Mapping[str, Array]) -> bool:
-    """Whether a matrix access of the statement is a per-token input, which has another layout."""
-    return any(
-        arrays[name].role == "input" and len(arrays[name].dims) > 1 for name in reads(statement)
-    )
+def _streamed(statement: Statement, arrays: Mapping[str, Array], rows: Collection[str]) -> bool:
+    """Whether a matrix of the statement has a row per token, and so another layout."""
+    names = [statement.target, *reads(statement)]
+    return any(name in rows and len(arrays[name].dims) > 1 for name in names)
 
 
 def _per_head(statement: Statement, arrays: Mapping[str, Array]) -> bool:
@@ -84,6 +88,7 @@ def _fuse(
     statements: Sequence[Statement],
     arrays: Mapping[str, Array],
     replaces: Mapping[str, str],
+    rows: Collection[str],
     lane_axis: int,
 ) -> tuple[Item, ...]:
     """Group statements over one matrix domain; later ones join the earliest nest that they may.
@@ -95,7 +100,7 @@ def _fuse(
     for statement in statements:
         domain = matrix_domain(statement, arrays)
         per_head = lane_axis == 1 and _per_head(statement, arrays)
-        if domain is None or per_head or _streamed(statement, arrays):
+        if domain is None or per_head or _streamed(statement, arrays, rows):
             items.append(statement)
             continue
         first, last = domain if lane_axis == 0 else reversed(domain)

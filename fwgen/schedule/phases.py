@@ -21,6 +21,7 @@ class _Form:
     reverse: bool
     history: bool
     lane_axis: int
+    stored: tuple[str, ...]
 
 
 def phases(
@@ -41,7 +42,7 @@ def phases(
     `together` names more matrices; all that touch one then run in one scan with all carries.
     Every array is complete before a later phase reads it.
     """
-    form = _Form(reverse, history, lane_axis)
+    form = _Form(reverse, history, lane_axis, tuple(stored))
     choices = [[list(carries)]] if together else [_groups(statements, carries), [list(carries)]]
     for groups in choices:
         owner: dict[int, int] = {}
@@ -183,5 +184,5 @@ def _scan(
     order = ordered(statements, () if form.history else swaps)
     if order is None:
         raise InternalError("a state is read after its replacement was needed")
-    items, rotated, split = body(order, carries, arrays, form.lane_axis)
+    items, rotated, split = body(order, carries, arrays, form.stored, form.lane_axis)
     return Scan(tuple(carries), items, form.reverse, rotated, split, form.history)

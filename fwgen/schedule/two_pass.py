@@ -48,6 +48,15 @@ def split(step: Step, adjoint: Adjoint) -> Split | str:
         if adjoints.intersection([statement.target, *reads(statement)]):
             name = statement.target.removeprefix("d_")
             return f"the gradient of {name} needs a state and an adjoint state"
+    ranks = {a.name: len(a.dims) for a in adjoint.arrays}
+    uses = {
+        n for m in second for n in (adjoint.statements[m].target, *reads(adjoint.statements[m]))
+    }
+    gradients = {array for _, array in adjoint.gradients}
+    for number, statement in enumerate(adjoint.statements):
+        name = statement.target
+        if number not in second and name in uses - gradients and ranks[name] > 1:
+            return f"{name} would have to be kept for every token"
     first = [s for n, s in enumerate(adjoint.statements) if n not in second]
     rest = [s for n, s in enumerate(adjoint.statements) if n in second]
     saved = _kept(step, [*first, *rest], held)

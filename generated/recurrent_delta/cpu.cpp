@@ -1148,10 +1148,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             fw::tokens_in(d_out, call, 12, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::zero(d_h, tc * row_D);
             __builtin_memcpy(W_0, fw::checkpoint(call, 10, n, h, c0 / TC, TC), sizeof(real) * row_D__D);
             __builtin_memcpy(y, fw::checkpoint(call, 11, n, h, c0 / TC, TC), sizeof(real) * row_D);
             __builtin_memmove(d_y_1 + tc * row_D, d_y_1, sizeof(real) * row_D);
+            fw::zero(d_h, tc * row_D);
             const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_D));
             const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_D));
             const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_D));
