@@ -103,16 +103,20 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
         Carry(seed, old, f"grad_final {name}", f"grad_state {name}")
         for name, seed, old in adjoint.carries
     )
+    early, late = _before_carry(decays)
+    seen = {s.target for s in parts.forward}
+    reverse = [s for s in early if not seen.intersection(reads(s))]
+    forward = [s for s in early if seen.intersection(reads(s))]
     passes = [
-        _Pass(tuple(s for s in parts.reverse if id(s) not in third), True, adjoints),
+        _Pass((*(s for s in parts.reverse if id(s) not in third), *reverse), True, adjoints),
         _Pass(
-            tuple(s for s in parts.forward if id(s) not in third),
+            (*(s for s in parts.forward if id(s) not in third), *forward),
             False,
             state_carries(step, False),
             decays.finale,
         ),
         _Pass(
-            (*decays.statements, *(s for s in (*parts.reverse, *parts.forward) if id(s) in third)),
+            (*late, *(s for s in (*parts.reverse, *parts.forward) if id(s) in third)),
             True,
             decays.carries,
         ),
@@ -124,6 +128,13 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
         for n in range(len(used))
     )
     return Kernel("backward", arrays, sweeps, param_gradients(step, adjoint))
+
+
+def _before_carry(decays: Telescoped) -> tuple[list[Statement], list[Statement]]:
+    """The statements that do not wait for the telescoping sum, and the others."""
+    moving = dependents(decays.statements, {c.before for c in decays.carries})
+    early = [s for s in decays.statements if s.target not in moving]
+    return early, [s for s in decays.statements if s.target in moving]
 
 
 def _after_decays(parts: Split, decays: Telescoped) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from fwgen.emit.cpu.names import Names
 from fwgen.emit.cpu.nest import Part, nest_view
@@ -241,10 +242,13 @@ class KernelWriter:
     def phase(self, phase: Batch | Scan, storage: Storage, done: set[str]) -> PhaseView:
         """The view of a batch or scan; `done` collects what has been written."""
         if isinstance(phase, Batch):
-            views = []
-            for statement in phase.statements:
-                views.append(view(self.first(statement, storage, done), storage, "t", batch=True))
-            return PhaseView(tuple(views), (), None, None, None, False, False, "", 1)
+            views = [
+                view(self.first(s, storage, done), storage, "t", batch=True)
+                for s in phase.statements
+            ]
+            runs = groupby(views, key=lambda v: v.kind == "tokens")
+            grouped = tuple(tuple(run) for _, run in runs)
+            return PhaseView(grouped, (), None, None, None, False, False, "", 1)
         following = "t - 1" if phase.reverse else "t + 1"
         items = tuple(self.opening(item, storage, done) for item in phase.items)
         first = fused = last = None

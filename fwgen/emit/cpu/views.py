@@ -72,9 +72,12 @@ class ItemView:
 
 @dataclass(frozen=True, slots=True)
 class PhaseView:
-    """A batch (`statements`) or a scan (`items`; `first`, `fused`, `last` where it is rotated)."""
+    """A batch (`runs`) or a scan (`items`; `first`, `fused`, `last` where it is rotated).
 
-    statements: tuple[View, ...]
+    The statements of a run share one loop over the tokens of the chunk.
+    """
+
+    runs: tuple[tuple[View, ...], ...]
     items: tuple[ItemView, ...]
     first: NestView | None
     fused: NestView | None
