@@ -644,8 +644,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // n_1 = sum_i square(q[i])
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -700,8 +698,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         p_lane_sum[b] = fw::vec{};
                         r_p_1_lane_sum[b] = fw::vec{};
                     }
-                    size j = 0;
-                    for (; j + 4 <= rows; j += 4) {
+                    const size fours = rows / 4 * 4;
+                    for (size j = 0; j < fours; j += 4) {
                         FW_UNROLL
                         for (int step = 0; step < 4; ++step) {
                             const size at_row = j + step;
@@ -717,7 +715,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                         }
                     }
-                    for (; j < rows; ++j) {
+                    for (size j = fours; j < rows; ++j) {
                         const size at_row = j;
                         const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                         const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
@@ -778,8 +776,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 p_next_lane_sum[b] = fw::vec{};
                                 r_p_1_next_lane_sum[b] = fw::vec{};
                             }
-                            size j = 0;
-                            for (; j + 4 <= rows; j += 4) {
+                            const size fours = rows / 4 * 4;
+                            for (size j = 0; j < fours; j += 4) {
                                 FW_UNROLL
                                 for (int step = 0; step < 4; ++step) {
                                     const size at_row = j + step;
@@ -798,7 +796,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                                 }
                             }
-                            for (; j < rows; ++j) {
+                            for (size j = fours; j < rows; ++j) {
                                 const size at_row = j;
                                 const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                 const fw::vec kf_next_j = fw::splat(kf_next_j_row[at_row]);
@@ -841,8 +839,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 for (int b = 0; b < NV; ++b) {
                                     u_W_v[b] = fw::load(u_W + t * row_V + (i0 + b) * fw::L);
                                 }
-                                size j = 0;
-                                for (; j + 4 <= rows; j += 4) {
+                                const size fours = rows / 4 * 4;
+                                for (size j = 0; j < fours; j += 4) {
                                     FW_UNROLL
                                     for (int step = 0; step < 4; ++step) {
                                         const size at_row = j + step;
@@ -857,7 +855,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                                     }
                                 }
-                                for (; j < rows; ++j) {
+                                for (size j = fours; j < rows; ++j) {
                                     const size at_row = j;
                                     const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                     FW_UNROLL
@@ -887,8 +885,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // y[i] = a_2 * p_1[i]
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1039,8 +1035,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // u_W[i] = beta * (v[i] - p[i])
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1048,8 +1042,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // n_1 = sum_i square(q[i])
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -1087,8 +1079,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     s_p_1[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_p_1[i] = d_y[i] * a_2
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1096,8 +1086,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_r_p_1[i] = d_p_1[i]
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1105,8 +1093,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_u_W[i] = d_p_1[i] * s_p_1
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1114,8 +1100,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_s_p_1 = sum_i d_p_1[i] * u_W[i]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -1124,8 +1108,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     d_s_p_1[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_phi_q[j] = d_s_p_1 * kf[j]
                 for (size e = 0; e < n_K; e += fw::L) {
                     
@@ -1133,8 +1115,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_kf[j] = d_s_p_1 * phi_q[j]
                 for (size e = 0; e < n_K; e += fw::L) {
                     
@@ -1276,8 +1256,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     d_r_p_1_v[b] = fw::load(d_r_p_1 + t * row_V + (i0 + b) * fw::L);
                                     d_p_v[b] = fw::load(d_p + t * row_V + (i0 + b) * fw::L);
                                 }
-                                size j = 0;
-                                for (; j + 4 <= rows; j += 4) {
+                                const size fours = rows / 4 * 4;
+                                for (size j = 0; j < fours; j += 4) {
                                     FW_UNROLL
                                     for (int step = 0; step < 4; ++step) {
                                         const size at_row = j + step;
@@ -1293,7 +1273,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                                     }
                                 }
-                                for (; j < rows; ++j) {
+                                for (size j = fours; j < rows; ++j) {
                                     const size at_row = j;
                                     const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
                                     const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
@@ -1325,8 +1305,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     d_beta[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_v[i] = d_u_W[i] * beta
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1388,8 +1366,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // u_W[i] = beta * (v[i] - p[i])
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -1397,8 +1373,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // n_1 = sum_i square(q[i])
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -1443,8 +1417,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             d_phi_q_lane_sum[b] = fw::vec{};
                             d_kf_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -1463,7 +1437,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec d_r_p_1_j = fw::splat(d_r_p_1_j_row[at_row]);
                             const fw::vec d_p_j = fw::splat(d_p_j_row[at_row]);
@@ -1520,8 +1494,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_a = sum_i d_kf[i] * k[i]
                 {
                     fw::vec sum = fw::splat(real(0));

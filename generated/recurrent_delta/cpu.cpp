@@ -693,8 +693,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             p_1_lane_sum[b] = fw::vec{};
                             p_2_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -712,7 +712,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec h_j = fw::splat(h_j_row[at_row]);
                             FW_UNROLL
@@ -844,8 +844,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             p_3_lane_sum[b] = fw::vec{};
                             r_y_1_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -861,7 +861,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
@@ -914,8 +914,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         for (int b = 0; b < NV; ++b) {
                             u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -930,7 +930,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             FW_UNROLL
@@ -1198,8 +1198,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             p_1_lane_sum[b] = fw::vec{};
                             p_2_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -1217,7 +1217,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec h_j = fw::splat(h_j_row[at_row]);
                             FW_UNROLL
@@ -1349,8 +1349,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             p_3_lane_sum[b] = fw::vec{};
                             r_y_1_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -1366,7 +1366,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             const fw::vec qf_j = fw::splat(qf_j_row[at_row]);
@@ -1419,8 +1419,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         for (int b = 0; b < NV; ++b) {
                             u_W_v[b] = fw::load(u_W + t * row_D + (i0 + b) * fw::L);
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -1435,7 +1435,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                             FW_UNROLL
@@ -1834,8 +1834,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_rb[i] += d_s_2 * h[i]
                 for (size e = 0; e < n_D; e += fw::L) {
                     
@@ -1843,8 +1841,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_q[i] = d_u_1[i]
                 for (size e = 0; e < n_D; e += fw::L) {
                     
@@ -1852,8 +1848,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_Rq[i, j] += d_p_1[i] * h[j]
                 for (size j_ = 0; j_ < n_D; ++j_)
                 for (size e = 0; e < n_D; e += fw::L) {
@@ -1862,8 +1856,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_k[i] = d_u[i]
                 for (size e = 0; e < n_D; e += fw::L) {
                     
@@ -1871,8 +1863,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_Rk[i, j] += d_p[i] * h[j]
                 for (size j_ = 0; j_ < n_D; ++j_)
                 for (size e = 0; e < n_D; e += fw::L) {

@@ -600,8 +600,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = elu(q[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
                     
@@ -609,8 +607,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // s_y = sum_j phi_q[j] * phi_k[j]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -644,8 +640,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             v_v[b] = fw::load(v + t * row_V + (i0 + b) * fw::L);
                             r_y_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -662,7 +658,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
                             const fw::vec phi_k_j = fw::splat(phi_k_j_row[at_row]);
@@ -786,8 +782,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = elu(q[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
                     
@@ -795,8 +789,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // s_y = sum_j phi_q[j] * phi_k[j]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -805,8 +797,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     s_y[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_r_y[i] = d_y[i]
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -814,8 +804,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_v[i] = d_y[i] * s_y
                 for (size e = 0; e < n_V; e += fw::L) {
                     
@@ -823,8 +811,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_s_y = sum_i d_y[i] * v[i]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -833,8 +819,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     d_s_y[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_phi_q[j] = d_s_y * phi_k[j]
                 for (size e = 0; e < n_K; e += fw::L) {
                     
@@ -842,8 +826,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 }
 
-            }
-            for (size t = 0; t < tc; ++t) {
                 // d_phi_k[j] = d_s_y * phi_q[j]
                 for (size e = 0; e < n_K; e += fw::L) {
                     
@@ -983,8 +965,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             phi_k_v[b] = fw::load(phi_k + t * row_K + (i0 + b) * fw::L);
                             d_phi_q_lane_sum[b] = fw::vec{};
                         }
-                        size j = 0;
-                        for (; j + 4 <= rows; j += 4) {
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
                             for (int step = 0; step < 4; ++step) {
                                 const size at_row = j + step;
@@ -1001,7 +983,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                             }
                         }
-                        for (; j < rows; ++j) {
+                        for (size j = fours; j < rows; ++j) {
                             const size at_row = j;
                             const fw::vec d_r_y_j = fw::splat(d_r_y_j_row[at_row]);
                             const fw::vec v_j = fw::splat(v_j_row[at_row]);

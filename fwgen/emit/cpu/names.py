@@ -19,7 +19,7 @@ xor xor_eq linux unix
 """
 OURS = """
 real size fw free aligned_alloc args main call space n h T C TC c0 tc t e e0 e1 i0 b j r j0 some
-rows at at_row step to block sum position NV L
+rows fours at at_row step to block sum position NV L
 """
 RESERVED = frozenset(KEYWORDS.split()) | frozenset(OURS.split())
 
