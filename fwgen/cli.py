@@ -16,11 +16,7 @@ from fwgen.errors import ArgumentError, InternalError, RuleError, RuleNotFound, 
 
 MODEL_COMMANDS = {
     "train": "train a model on a task, with any rule",
-    "eval": "evaluate a trained model",
-    "generate": "continue a text with a trained model",
-    "translate": "translate lines with a trained model",
     "plot": "draw the figures of a finished run",
-    "study": "run a set of experiments and tabulate them",
 }
 MANUAL = """\
 fwgen compiles one-step fast weight rules into fused kernels (Triton for GPUs, C++ for CPUs),

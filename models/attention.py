@@ -92,6 +92,12 @@ class RuleMixer(nn.Module):
         rule = self.op.rule
         known = {"K": config.d_key, "V": config.d_value, "D": config.d_value, **config.sizes}
         self.inputs = {name: _bind(name, dims, known) for name, dims in rule.inputs.items()}
+        for name, activation in config.activations.items():
+            if name not in self.inputs or activation not in ACTIVATIONS:
+                raise fwgen.ArgumentError(
+                    f"activations: expected one of {', '.join(self.inputs)} with one of "
+                    f"{', '.join(ACTIVATIONS)}, found {name}={activation}"
+                )
         gates = GATES | GATES_OF_RULE.get(rule.name, {}) | dict(config.activations)
         self.activations = {name: gates.get(name, "none") for name in self.inputs}
 

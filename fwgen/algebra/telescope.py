@@ -152,7 +152,18 @@ def _with_cores(backward: Backward, cores: dict[int, _Core], dropped: Statement)
             index = (Index.of(Var("j", shape.dims[0])),)
             share = Load(core.gradient, index)
             statements.append(Statement(statement.target, index, share, accumulate=True))
-    return replace(backward, arrays=tuple(arrays.values()), statements=tuple(statements))
+    alive = _without_zeros(statements, arrays)
+    return replace(backward, arrays=tuple(arrays.values()), statements=tuple(alive))
+
+
+def _without_zeros(statements: list[Statement], arrays: dict[str, Array]) -> list[Statement]:
+    """Drop what is computed from a gradient that nothing contributes to any more."""
+    while True:
+        empty = {n for n, a in arrays.items() if a.role == "local"} - {s.target for s in statements}
+        kept = [s for s in statements if not empty.intersection(reads(s))]
+        if len(kept) == len(statements):
+            return kept
+        statements = kept
 
 
 def _sums(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import keyword
+import re
 import sys
 import time
 from pathlib import Path
@@ -49,7 +51,9 @@ def add(subparsers: Any) -> None:
         default=Path("generated"),
         help="where the package's folder goes (default: generated)",
     )
-    parser.add_argument("--name", metavar="N", help="the package's name (default: the rule's)")
+    parser.add_argument(
+        "--name", metavar="N", type=_package_name, help="the package's name (default: the rule's)"
+    )
     parser.add_argument(
         "--target",
         metavar="cpu,triton",
@@ -70,6 +74,15 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if not fresh")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _package_name(text: str) -> str:
+    """A name that can be imported; argparse reports the ValueError's text otherwise."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", text) or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no package name: lower-case letters, digits and underscores, at most 64"
+        )
+    return text
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, UnsupportedError
 from .arguments import check, check_options, check_packing
 from .binding import Binder, with_token_axis
 from .geometry import Tensors
@@ -31,6 +32,22 @@ _modes = torch._C._len_torch_dispatch_stack
 _functions = torch._C._len_torch_function_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
 _tracing = torch.compiler.is_compiling
+
+
+def _refuse_forward_mode(flat: Sequence[Any]) -> None:
+    """Kernels have no tangents; a tangent that is dropped in silence would be a wrong answer."""
+    transform = _transforms()
+    jvp = transform is not None and transform.key() == torch._C._functorch.TransformType.Jvp
+    if not jvp and forward_ad._current_level >= 0:
+        tensors = [t for t in flat if isinstance(t, torch.Tensor)]
+        jvp = any(
+            forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]
+            for t in tensors
+        )
+    if jvp:
+        raise UnsupportedError(
+            "forward-mode differentiation (jvp) has no kernels; op.reference(...) serves it"
+        )
 
 
 class _Differentiable(torch.autograd.Function):
@@ -237,7 +254,10 @@ class CompiledRule:
         self, flat: list[Any], options: Options, want_final: bool, step: bool
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         if _tracing() or _modes() or _functions() or _transforms() is not None:
+            _refuse_forward_mode(flat)
             return self._intercepted(flat, options, want_final, step)
+        if forward_ad._current_level >= 0:
+            _refuse_forward_mode(flat)
         try:
             key = (options, _grad_enabled(), want_final, step, look(flat))
             found = self._ready.get(key)

@@ -32,6 +32,8 @@ class Outcome:
     backend: str
     form: str
     cases: int = 0
+    weighed: int = 0
+    """Cases with at least one token; the others compare little but shapes."""
     rows: dict[str, Row] = field(default_factory=dict)
     failing: Case | None = None
     message: str = ""
@@ -123,6 +125,7 @@ def check_form(
         assume(rows is not None)
         assert rows is not None
         outcome.cases += 1
+        outcome.weighed += case.tokens > 0 and (not case.lengths or any(case.lengths))
         wrong = [row for row in rows if not row.fine]
         if wrong:
             outcome.failing = case
@@ -148,6 +151,11 @@ def check_form(
         outcome.message = str(error)
     except HypothesisException as error:  # such as a result that changes from run to run
         outcome.message = f"{type(error).__name__}: {error}"
+    if not outcome.weighed and not outcome.message:
+        outcome.message = (
+            "no call with tokens could be judged: the reference itself gave NaN, infinite or huge "
+            "values for every draw"
+        )
     return outcome
 
 

@@ -1,0 +1,91 @@
+"""CPU plans: which backward applies, what is kept, and how the scans are formed."""
+
+import pytest
+
+import fwgen
+from fwgen.driver import compile_rule
+from fwgen.ir.walk import reads
+from fwgen.schedule.plan import Batch, CpuPlan, Nest, Scan, Sweep
+
+# What the forward keeps for the backward, per token and head: (vectors, scalars).
+KEPT = {
+    "sum": (0, 0),
+    "gla": (0, 0),
+    "delta": (1, 0),
+    "deltanet": (1, 0),
+    "gated_delta": (1, 0),
+    "linear_attention": (1, 1),  # its read is divided by another read
+    "kda": (1, 0),
+    "delta_product": (2, 0),  # two writes per token
+}
+REPLAYED = ["fwp_additive_tanh", "recurrent_delta", "srwm", "fwm2"]
+
+
+def plan(name: str) -> CpuPlan:
+    return compile_rule(fwgen.load_rule(name), ["cpu"]).plan
+
+
+def scans(sweep: Sweep) -> list[Scan]:
+    return [phase for phase in sweep.phases if isinstance(phase, Scan)]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_affine_rule_keeps_no_state(name):
+    found = plan(name)
+    assert not found.replay and found.reason is None
+    ranks = [len(found.step.array(name).dims) for name in found.saved]
+    assert (ranks.count(1), ranks.count(0)) == KEPT[name] and max(ranks, default=0) <= 1
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_nonlinear_rule_is_replayed_for_a_reason(name):
+    found = plan(name)
+    assert found.replay and found.reason and not found.saved
+    (sweep,) = found.backward_kernel.sweeps
+    assert [scan.history for scan in scans(sweep)].count(True) >= 1
+
+
+@pytest.mark.parametrize("name", fwgen.list_rules())
+def test_every_statement_reads_what_is_complete(name):
+    """Batches and scans come in an order in which each array is written before it is read."""
+    found = plan(name)
+    for kernel in (found.forward_kernel, found.backward_kernel):
+        local = {a.name for a in kernel.arrays if a.role == "local"}
+        for sweep in kernel.sweeps:
+            carried = {n for c in sweep.carries for n in (c.before, c.after)}
+            given = {n for n, _ in sweep.loads} | set(sweep.fetches)
+            written: set[str] = set()
+            for phase in sweep.phases:
+                inner = _statements(phase)
+                own = {s.target for s in inner}
+                for statement in inner:
+                    open_ = set(reads(statement)) & local - written - own - given - carried
+                    assert not open_, f"{name}: {statement.target} waits for {open_}"
+                written |= own
+
+
+@pytest.mark.parametrize("name", ["delta", "deltanet", "gated_delta", "kda"])
+def test_forward_of_a_delta_rule_passes_once_over_the_state(name):
+    """The next token's reads run in the pass that writes; blocks of values are independent."""
+    (scan,) = scans(plan(name).forward_kernel.sweeps[0])
+    assert scan.rotated and scan.split == "V"
+    assert [isinstance(item, Nest) for item in scan.items].count(True) == 2
+
+
+@pytest.mark.parametrize("name", ["gated_delta", "gla", "kda", "rwkv6", "simple_gla"])
+def test_gradient_of_a_decay_needs_no_product_of_state_and_adjoint(name):
+    found = plan(name)
+    old = {s.old for s in found.step.states}
+    for sweep in found.backward_kernel.sweeps:
+        seeds = {c.before for c in sweep.carries} - old
+        for phase in sweep.phases:
+            for statement in _statements(phase):
+                names = set(reads(statement))
+                assert not (names & old and names & seeds), statement.target
+
+
+def _statements(phase: Batch | Scan) -> list:
+    if isinstance(phase, Batch):
+        return list(phase.statements)
+    parts = [i.statements if isinstance(i, Nest) else (i,) for i in phase.items]
+    return [s for part in parts for s in part]
