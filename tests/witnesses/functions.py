@@ -63,7 +63,7 @@ def choose(condition: Any, a: Any, b: Any) -> Tensor:
 
 
 def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
-    return torch.clamp(x, lo, hi)
+    return torch.clamp(as_tensor(x), lo, hi)
 
 
 SAME_NAME = (torch.exp, torch.log, torch.log1p, torch.expm1, torch.sqrt, torch.rsqrt, torch.abs)
