@@ -253,7 +253,9 @@ class CompiledRule:
     def _run(
         self, flat: list[Any], options: Options, want_final: bool, step: bool
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        if _tracing() or _modes() or _functions() or _transforms() is not None:
+        if _tracing():
+            return self._intercepted(flat, options, want_final, step)
+        if _modes() or _functions() or _transforms() is not None:
             _refuse_forward_mode(flat)
             return self._intercepted(flat, options, want_final, step)
         if forward_ad._current_level >= 0:
