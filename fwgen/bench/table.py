@@ -153,12 +153,12 @@ def _operator(rule: str) -> Callable[..., tuple[torch.Tensor, object]]:
         return fwgen.compile(path)
 
 
-def inputs(rule: str, tokens: int) -> tuple[Tensors, torch.Tensor]:
+def inputs(rule: str, tokens: int, lead: tuple[int, int] = (B, H)) -> tuple[Tensors, torch.Tensor]:
     """Inputs [B, T, H, ...] in the rule's order, and the output's weight; mild rates and decays."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*dims: int) -> torch.Tensor:
-        return torch.randn(B, tokens, H, *dims, generator=generator)
+        return torch.randn(lead[0], tokens, lead[1], *dims, generator=generator)
 
     x = {"q": F.normalize(normal(D), dim=-1), "k": F.normalize(normal(D), dim=-1), "v": normal(D)}
     if rule in ("gated_delta", "gla"):
