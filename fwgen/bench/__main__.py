@@ -59,7 +59,8 @@ def main() -> int:
             f"others used {quiet.others:.2f} processors meanwhile: the ratios are no verdict",
             file=sys.stderr,
         )
-    return 0 if busy or all(found.met for found in [*results, *costs]) else 1
+    met = all(r.met for r in results) and all(c.met for c in costs)
+    return 0 if busy or met else 1
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def _one_token(turns: int = 3000) -> float:
 
 
 def _per_token(calls: list[list[torch.Tensor]]) -> float:
-    """Seconds per token of forwards over different tokens, so that both lengths read from memory."""
+    """Seconds per token of forwards over different tokens: all read from memory."""
     op = fwgen.compile(RULE)
     op(*calls[0])
     seconds = []
