@@ -21,8 +21,8 @@ class Dependence:
 
     `form`: `state` is an element of the state plus something free; `max` a maximum of such; `read`
     a sum of free scalars times reads of `state`, all contracted over the same `axis`; `other`
-    anything else of its level. `reason` says which term, at `line` of the rule, no normal form has
-    a place for, if there was one.
+    anything else of its level. `reason` says which term, at `line` of the rule (0: not known), no
+    normal form has a place for, if there was one.
     """
 
     level: int = FREE_LEVEL
@@ -50,6 +50,7 @@ class Dependences:
             self.line = statement.line
             found = self._statement(statement)
             self.arrays[statement.target] = self._sum([self.arrays[statement.target], found])
+        self.line = 0
 
     def _statement(self, statement: Statement) -> Dependence:
         found = self.scalar(statement.body)

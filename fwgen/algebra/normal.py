@@ -19,6 +19,7 @@ from fwgen.algebra.affine import Domain, Part, collapsed, product, renamed, tota
 from fwgen.algebra.chunkable import chunk_obstacle
 from fwgen.algebra.classes import Transition, transitions
 from fwgen.algebra.logdecay import Decay, with_log_decays
+from fwgen.algebra.places import placed
 from fwgen.algebra.reductions import Names, body_of, hoisted, in_arrays, reduced
 from fwgen.algebra.share import ordered, shared, tidied, without_copies, without_dead
 from fwgen.algebra.sink import Sink
@@ -55,14 +56,19 @@ def normalise(step: Step) -> Normal:
     Arrays keep their names where they survive; new ones are `d`, `log_d` (decays), `u`, `c` (the
     two sides of a write), `x`, `r` (query and result of a read), `s` (dot products) of a state.
     """
+    form, decays = _normal_form(step)
+    found = placed(step, transitions(form, step), lambda s: transitions(_normal_form(s)[0], s))
+    reason, line = chunk_obstacle(form, found)
+    return Normal(form, found, decays, reason, line)
+
+
+def _normal_form(step: Step) -> tuple[Step, tuple[Decay, ...]]:
+    """The step in normal form and its decays, not classified yet."""
     named = {array.name for array in step.arrays}
     step = _rewritten(without_dead(without_copies(shared(step))))
     step = tidied(step, _new_names(step, named))
     step, decays = with_log_decays(step, _new_names(step, named))
-    step = ordered(without_dead(step))
-    found = transitions(step)
-    reason, line = chunk_obstacle(step, found)
-    return Normal(step, found, decays, reason, line)
+    return ordered(without_dead(step)), decays
 
 
 def _new_names(step: Step, named: set[str]) -> set[str]:

@@ -1,0 +1,48 @@
+"""Where in the rule the term stands that keeps a state out of the classes with a chunk form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fwgen.algebra.classes import Transition
+from fwgen.ir.nodes import State, Statement, Step
+
+Classes = tuple[Transition, ...]
+
+
+def placed(step: Step, found: Classes, classify: Callable[[Step], Classes]) -> Classes:
+    """Transitions with the lines that are missing in `found`; `step` is the rule as lowered.
+
+    What no statement says alone, as two decays along different axes, is placed at the line that
+    brings it about: the first one up to which the update is in no class with a chunk form. The
+    reason is that of this shorter update, so that it fits the line.
+    """
+    return tuple(t if t.line else _placed(step, t, classify) for t in found)
+
+
+def _placed(step: Step, found: Transition, classify: Callable[[Step], Classes]) -> Transition:
+    state = next(s for s in step.states if s.name == found.state)
+    versions = _versions(step, state)
+    first, last = 0, len(versions) - 1
+    while first < last:
+        middle = (first + last) // 2
+        shorter = classify(_up_to(step, state, versions[middle].target))
+        at = next(t for t in shorter if t.state == state.name)
+        if at.reason is None:
+            first = middle + 1
+        else:
+            last, found = middle, replace(found, reason=at.reason, line=at.line)
+    return replace(found, line=found.line or versions[first].line)
+
+
+def _versions(step: Step, state: State) -> list[Statement]:
+    """The statements that assign the state in `update`, in order."""
+    names = {a.name for a in step.arrays if a.role == "local" and a.of == state.name}
+    return [s for s in step.statements if s.target in names or s.target == state.new]
+
+
+def _up_to(step: Step, state: State, version: str) -> Step:
+    """The step whose next state is an earlier version of it."""
+    shorter = replace(state, new=version)
+    return replace(step, states=tuple(shorter if s == state else s for s in step.states))
