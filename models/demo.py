@@ -19,10 +19,10 @@ from torch import Tensor
 
 import fwgen
 
-from .attention import AttentionConfig, RuleMixer
+from .mixer import AttentionConfig, RuleMixer
 from .plot import plot, table
 from .retrieval import RetrievalConfig, run
-from .train import TrainConfig
+from .settings import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ def _train(rule: str, maps: dict[str, str], config: DemoConfig) -> dict[str, Any
     task = RetrievalConfig(
         rule, maps, setting=2, size=config.size, d_key=config.d_key, eval_length="2S"
     )
-    result = run(task, TrainConfig(steps=config.steps, patience=0), config.out / rule)
+    training = TrainConfig(steps=config.steps, patience=0)
+    result = run(task, training, config.out / rule, overwrite=True)
     if result["stopped"] != "interrupted":
         print(
             f"   {rule:18} loss {result['last']['loss']:.4f} after {result['steps']} steps, "

@@ -13,6 +13,7 @@ matplotlib.use("Agg")  # no display is needed to write a file
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import fwgen
 
@@ -54,6 +55,11 @@ def plot(results: Sequence[Result], out: Path, which: str = "last", kind: str = 
     `kind` is "sizes", "curves" or "auto": curves whenever they stay readable, sizes when there
     are several. `which` is the evaluation that is plotted, "last" (as in the paper) or "best".
     """
+    formats = FigureCanvasAgg.get_supported_filetypes()
+    if out.suffix.removeprefix(".").lower() not in formats:
+        raise fwgen.ArgumentError(
+            f"out: expected a name that ends in .{', .'.join(sorted(formats))}, got {out}"
+        )
     panels: list[tuple[str, list[Result]]] = []
     for setting in (1, 2):
         those = [r for r in results if r["config"]["setting"] == setting]

@@ -11,6 +11,7 @@ Letters: B batch, L pairs, S unique keys and values, K key size, N questions.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -22,8 +23,10 @@ from torch import Tensor, nn
 
 import fwgen
 
-from .attention import AttentionConfig, make_mixer, split_inputs
-from .train import TrainConfig, train
+from . import conventions
+from .mixer import AttentionConfig, Mixer, RuleMixer, activate, make_mixer
+from .settings import TrainConfig, at_least, device_of, one_of
+from .train import Task, train
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class RetrievalConfig:
     seed: int = 1
     sizes: Mapping[str, int] = field(default_factory=dict)
     activations: Mapping[str, str] = field(default_factory=dict)
-    redraw: int = 1  # the paper draws random features anew for every forward pass
+    redraw: int = 1  # the paper draws random features anew for every forward pass,
+    redraw_in_eval: bool = True  # also when it evaluates
     backend: str = "auto"
     form: str = "auto"
     device: str = "cpu"
@@ -50,19 +54,18 @@ class RetrievalConfig:
     def __post_init__(self) -> None:
         if self.setting not in (1, 2):
             raise fwgen.ArgumentError(f"setting: expected 1 or 2, got {self.setting}")
-        if self.eval_length not in ("S", "2S"):
-            raise fwgen.ArgumentError(f"eval_length: expected S or 2S, got {self.eval_length}")
+        one_of("eval_length", self.eval_length, ("S", "2S"))
         if self.setting == 1 and self.eval_length == "2S":
             raise fwgen.ArgumentError("eval_length: 2S needs setting 2; S pairs exist in setting 1")
         for name in ("size", "d_key", "batch", "eval_batch"):
-            if getattr(self, name) < 1:
-                raise fwgen.ArgumentError(f"{name}: expected at least 1, got {getattr(self, name)}")
+            at_least(name, getattr(self, name), 1)
+        at_least("seed", self.seed, 0)
+        device_of(self.device)
 
     @property
     def name(self) -> str:
-        """For tables and legends: the rule, with its map and constants where they were given."""
-        extra = [*self.maps.values(), *(f"{n}={v:g}" for n, v in self.constants.items())]
-        return Path(self.rule).stem + (f" [{', '.join(extra)}]" if extra else "")
+        """For tables and legends."""
+        return AttentionConfig(self.rule, self.maps, self.constants).name
 
 
 # --- data
@@ -107,13 +110,12 @@ def ask_all(
 
 # --- model
 
-QUERIES = ("q", "r", "C")  # what rules call the input that reads
-VALUES = ("v", "x")  # ... and the one that is to be read
+VALUES = ("v", "x", "u")  # what rules call the input that is to be read
 
 
 class RetrievalModel(nn.Module):
-    """Frozen one-hot values, learned keys; every input but value and query is a projection of the
-    pair [value; key], the query one of the key alone.
+    """Frozen one-hot values, learned keys. What the rule writes besides the value is a projection
+    of the pair [value; key], what it only reads is one of the key alone.
 
     Token t asks for its own key; only the last token's question differs and is answered. So the
     state before it does not depend on the question, and many questions can share it.
@@ -127,31 +129,37 @@ class RetrievalModel(nn.Module):
         shared = {f.name for f in fields(AttentionConfig)} & {f.name for f in fields(config)}
         same = {name: getattr(config, name) for name in shared}
         self.mixer = make_mixer(AttentionConfig(**same, d_value=S))
-        self.query = _role(config.rule, self.mixer.inputs, QUERIES, "query")
-        self.value = _role(config.rule, self.mixer.inputs, VALUES, "value")
-        if not self.mixer.inputs[self.value] == self.mixer.output == (S,):
+        self.queries, self.value = _roles(self.mixer)
+        if self.mixer.inputs[self.value][-1:] != (S,) or self.mixer.output != (S,):
             raise fwgen.ArgumentError(
-                f"rule: expected a value and an output of [{S}], {config.rule} has "
+                f"rule: expected a value and an output of [{S}], {self.mixer.rule_name} has "
                 f"{self.mixer.inputs[self.value]} and {self.mixer.output}"
             )
-        self.written = [n for n in self.mixer.inputs if n not in (self.query, self.value)]
-        width = sum(math.prod(self.mixer.inputs[name]) for name in self.written)
+        self.written = [n for n in self.mixer.inputs if n not in (*self.queries, self.value)]
+        width = self._width(self.written)
         e = int(1.1 * (S + S))
         self.keys = nn.Parameter(torch.randn(S, e))
         self.register_buffer("values", torch.eye(S), persistent=False)
         self.write = nn.Linear(S + e, width)
-        self.ask = nn.Linear(e, math.prod(self.mixer.inputs[self.query]))
+        self.ask = nn.Linear(e, self._width(self.queries))
         self._start(1 / math.sqrt(K))
+
+    def _width(self, names: list[str]) -> int:
+        return sum(math.prod(self.mixer.inputs[name]) for name in names)
 
     @torch.no_grad()
     def _start(self, bound: float) -> None:
-        """Key-like projections start in U(-bound, bound), gates as nn.Linear has it."""
-        self.ask.weight.uniform_(-bound, bound)
-        sizes = [self.mixer.inputs[name] for name in self.written]
-        parts = self.write.weight.split([math.prod(s) for s in sizes])
-        for s, part in zip(sizes, parts, strict=True):
-            if s:
-                part.uniform_(-bound, bound)
+        """Key-like projections start in U(-bound, bound), gates where the field starts them."""
+        for names, linear in ((self.queries, self.ask), (self.written, self.write)):
+            sizes = [self.mixer.inputs[name] for name in names]
+            widths = [math.prod(s) for s in sizes]
+            parts = zip(linear.weight.split(widths), linear.bias.split(widths), strict=True)
+            for name, s, (weight, bias) in zip(names, sizes, parts, strict=True):
+                if s:
+                    weight.uniform_(-bound, bound)
+                gate = conventions.start_of(self.mixer.rule_name, name, (1, *s))
+                if gate is not None:
+                    bias.copy_(gate.flatten())
 
     def forward(self, keys: Tensor, values: Tensor, query: Tensor) -> Tensor:
         """Pairs [B, L] and one question each [B] -> answers [B, S]."""
@@ -184,34 +192,47 @@ class RetrievalModel(nn.Module):
         weight = self.write.weight
         of_key = F.linear(self.keys, weight[:, S:], self.write.bias)  # [S, width]
         packed = F.embedding(values, weight[:, :S].t()) + F.embedding(keys, of_key)
-        inputs = split_inputs(packed.unsqueeze(2), self.mixer, self.written)
-        sizes = self.mixer.inputs[self.query]
-        read = F.embedding(asked, self.ask(self.keys))  # [B, L, width of the query]
-        inputs[self.query] = read.reshape(*asked.shape, 1, *sizes)
-        inputs[self.value] = F.embedding(values, self.values).unsqueeze(2)
+        inputs = activate(self.mixer, packed.unsqueeze(2), self.written)
+        read = F.embedding(asked, self.ask(self.keys))  # [B, L, widths of the queries]
+        inputs |= activate(self.mixer, read.unsqueeze(2), self.queries)
+        value = F.embedding(values, self.values).unsqueeze(2)  # [B, L, 1, S]
+        copies = self.mixer.inputs[self.value][:-1]  # a rule with several writes has [N, S]
+        for _ in copies:
+            value = value.unsqueeze(-2)
+        inputs[self.value] = value.expand(*value.shape[:3], *copies, -1)
         return inputs
 
 
-def _role(rule: str, inputs: Mapping[str, Any], names: tuple[str, ...], role: str) -> str:
-    found = [name for name in names if name in inputs]
-    if not found:
+def _roles(mixer: Mixer) -> tuple[list[str], str]:
+    """The inputs that ask (what only the output reads, else the one called q) and the value."""
+    names = list(mixer.inputs)
+    asking = ["q"] if "q" in names else []
+    if isinstance(mixer, RuleMixer):
+        rule = mixer.op.rule
+        updated, read = (set(re.findall(r"[A-Za-z_]\w*", t)) for t in (rule.update, rule.output))
+        asking = [n for n in names if n in read and n not in updated] or asking
+    values = [n for n in VALUES if n in names]
+    if not asking or not values:
         raise fwgen.ArgumentError(
-            f"rule: {rule} has no {role}; expected an input named {' or '.join(names)}, "
-            f"it has {', '.join(inputs)}"
+            f"rule: {mixer.rule_name} has no {'value' if asking else 'query'}; expected an input "
+            f"that only the output reads and one named {' or '.join(VALUES)}, "
+            f"it has {', '.join(names)}"
         )
-    return found[0]
+    return asking, values[0]
 
 
 # --- task
 
 
-class RetrievalTask:
+class RetrievalTask(Task):
     """Data, loss and evaluation for `train`."""
 
     def __init__(self, config: RetrievalConfig) -> None:
-        self.config = config
+        self.config, self.device = config, config.device
         torch.manual_seed(config.seed)
-        self.model = RetrievalModel(config).to(config.device)
+        self.model: RetrievalModel = RetrievalModel(config).to(config.device)
+        if isinstance(self.model.mixer, RuleMixer):
+            self.texts = {"rule": self.model.mixer.op.rule.to_yaml()}
         self.length = config.size * config.setting
         self.tokens_per_step = config.batch * self.length
         self.generators = {
@@ -265,10 +286,12 @@ def run(
     config: RetrievalConfig,
     training: TrainConfig = TrainConfig(),  # noqa: B008 -- frozen
     out: Path | None = None,
+    *,
     resume: bool = False,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Train one model; returns what `results.json` holds."""
     about = {"task": "retrieval", "name": config.name, "config": asdict(config)}
     task = RetrievalTask(config)
     label = f"{config.name} S={config.size}"
-    return train(task, training, about, out, resume, label=label)
+    return train(task, training, about, out, resume=resume, overwrite=overwrite, label=label)

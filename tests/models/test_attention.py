@@ -4,14 +4,15 @@ import pytest
 import torch
 
 import fwgen
-from fwgen.models.attention import AttentionConfig, FastWeightAttention, RuleMixer
+from fwgen.models.attention import FastWeightAttention
+from fwgen.models.mixer import AttentionConfig, RuleMixer
 
 RULES = ["delta", "linear_attention", "softmax"]
 
 
 def layer(rule, heads=2):
     torch.manual_seed(0)
-    return FastWeightAttention(6, AttentionConfig(rule, heads=heads, d_key=4, d_value=3))
+    return FastWeightAttention(rule, d_model=6, heads=heads, d_key=4, d_value=3)
 
 
 @pytest.mark.parametrize("rule", RULES)

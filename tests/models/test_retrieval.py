@@ -20,7 +20,8 @@ from fwgen.models.retrieval import (
     draw_pairs,
     run,
 )
-from fwgen.models.train import Progress, TrainConfig, train
+from fwgen.models.settings import TrainConfig
+from fwgen.models.train import Progress, train
 
 DPFP = {nu: {"phi": f"dpfp(x, nu={nu})"} for nu in (1, 2, 3)}
 
@@ -191,9 +192,7 @@ def test_a_signal_stops_with_a_checkpoint_and_leaves_handlers_as_they_were(tmp_p
     assert len(losses) == 5
     assert result["stopped"] == "interrupted"
     assert signal.getsignal(signal.SIGTERM) is before
-    assert [path.name for path in tmp_path.glob("*.safetensors")] == [
-        "checkpoint-00000005.safetensors"
-    ]
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == ["checkpoint.safetensors"]
 
 
 def test_resume_refuses_another_run(tmp_path):

@@ -1,0 +1,296 @@
+"""Token mixers: a compiled rule with the tensors it owns, and softmax attention beside it.
+
+Both take inputs by name and carry a state, so a model never asks which one it has. The inputs are
+made elsewhere, by `attention.FastWeightAttention` or by a task of its own kind.
+
+Letters: B batch, T tokens, H heads, K key size, V value size, D one size for both.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fwgen
+
+from . import conventions
+
+State = dict[str, Tensor]
+SOFTMAX = "softmax"
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """What a mixer and the layer around it are made of."""
+
+    rule: str = "delta"  # a path, a shipped name, the text of a rule file, or "softmax"
+    maps: Mapping[str, str] = field(default_factory=dict)  # {"phi": "dpfp(x, nu=2)"}
+    constants: Mapping[str, float] = field(default_factory=dict)  # {"nu": 2}
+    heads: int = 1
+    d_key: int = 64  # binds K
+    d_value: int = 64  # binds V, and D of rules with square states
+    sizes: Mapping[str, int] = field(default_factory=dict)  # other dims: {"M": 64} features, ...
+    activations: Mapping[str, str] = field(default_factory=dict)  # by input: {"beta": "2 sigmoid"}
+    redraw: int = 0  # draw random features anew every n-th sequence start; 0: once, at the start
+    redraw_in_eval: bool = False  # else evaluation keeps the features of the last training step
+    window: int = 0  # softmax: keys and values that the state keeps; 0: all
+    # What the layer puts around the mixer.
+    short_conv: int = 0  # taps of a causal convolution on what is no gate; 0: none
+    out_norm: bool = False  # RMS norm of each head's output
+    out_gate: bool = False  # multiply the output by silu of a projection
+    scale: float = 1.0  # of the output
+    rotary: bool = False  # turn queries and keys by their position
+    backend: str = "auto"
+    form: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "d_key", "d_value"):
+            if getattr(self, name) < 1:
+                raise fwgen.ArgumentError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("redraw", "window", "short_conv"):
+            if getattr(self, name) < 0:
+                raise fwgen.ArgumentError(f"{name}: expected at least 0, got {getattr(self, name)}")
+        for name, size in self.sizes.items():
+            if size < 1:
+                raise fwgen.ArgumentError(f"sizes: expected {name} of at least 1, got {size}")
+
+    @property
+    def name(self) -> str:
+        """For tables and legends: the rule, with its map and constants where they were given."""
+        if "\n" in self.rule:
+            return _load(self).name
+        extra = [*self.maps.values(), *(f"{n}={v:g}" for n, v in self.constants.items())]
+        return Path(self.rule).stem + (f" [{', '.join(extra)}]" if extra else "")
+
+    def with_text(self) -> AttentionConfig:
+        """The same with the rule's text in place of its name: nothing else is needed to build it.
+
+        The text has the constants and maps put in. Raises RuleError for a faulty rule.
+        """
+        if self.rule == SOFTMAX:
+            return self
+        text = _load(self).to_yaml()
+        return replace(self, rule=text, maps={}, constants={})
+
+
+def _load(config: AttentionConfig) -> fwgen.Rule:
+    constants, maps = dict(config.constants), dict(config.maps)
+    if "\n" not in config.rule:
+        return fwgen.load_rule(config.rule, set=constants, maps=maps)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rule.yaml")
+        path.write_text(config.rule, encoding="utf-8")
+        return fwgen.load_rule(path, set=constants, maps=maps)
+
+
+class RuleMixer(nn.Module):
+    """A compiled rule with the params and buffers it asks for.
+
+    `inputs` maps each input to its sizes for one token and head, in the rule's order; `output` is
+    the size of the output. Raises ArgumentError for a dim that nothing binds.
+    """
+
+    starts: Tensor  # sequences started, for the redraw of random features
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.op = fwgen.compile(_load(config))
+        rule = self.op.rule
+        self.rule_name: str = rule.name
+        known = {"K": config.d_key, "V": config.d_value, "D": config.d_value, **config.sizes}
+        self.inputs = {name: _bind(name, dims, known) for name, dims in rule.inputs.items()}
+        for name, activation in config.activations.items():
+            if name not in self.inputs or activation not in conventions.ACTIVATIONS:
+                raise fwgen.ArgumentError(
+                    f"activations: expected one of {', '.join(self.inputs)} with one of "
+                    f"{', '.join(conventions.ACTIVATIONS)}, found {name}={activation}"
+                )
+        self.activations = conventions.activations(rule.name, self.inputs, config.activations)
+        own = dict(rule.params)
+        own |= {s.name: rule.states[s.name] for s in self.op.signature.starts}  # learned states
+        self.params = nn.ParameterDict()
+        for name, dims in own.items():
+            shape = (config.heads, *_bind(name, dims, known))
+            self.params[name] = nn.Parameter(conventions.param_start(rule.name, name, shape))
+        self.fixed = list(rule.buffers)
+        for name, dims in rule.buffers.items():
+            shape = (config.heads, *_bind(name, dims, known))
+            self.register_buffer(f"fixed_{name}", conventions.draw_buffer(name, shape))
+        self.register_buffer("starts", torch.zeros((), dtype=torch.int64))
+        self.output = self._probe()
+
+    def forward(
+        self,
+        inputs: Mapping[str, Tensor],
+        state: State | None = None,
+        position: int = 0,
+        keep_state: bool = False,
+    ) -> tuple[Tensor, State | None]:
+        """Inputs [B, T, H, *sizes] (one head is shared by all) -> output [B, T, H, *output].
+
+        `state` continues an earlier call, `position` is then the number of tokens before.
+        """
+        if state is None:
+            self._redraw()
+        return self.op(
+            *(inputs[name] for name in self.inputs),
+            **self._own(position),
+            initial_state=state,
+            output_final_state=keep_state,
+            form=self.config.form,
+        )
+
+    def step(
+        self, inputs: Mapping[str, Tensor], state: State | None = None, position: int = 0
+    ) -> tuple[Tensor, State]:
+        """One token: inputs [B, H, *sizes] -> output [B, H, *output] and the new state."""
+        if state is None:
+            self._redraw()
+        return self.op.step(
+            *(inputs[name] for name in self.inputs), **self._own(position), state=state
+        )
+
+    def last(
+        self, inputs: Mapping[str, Tensor], state: State | None = None, position: int = 0
+    ) -> Tensor:
+        """The output at the last token only: [B, H, *output]."""
+        return self(inputs, state, position)[0][:, -1]
+
+    def _own(self, position: int) -> dict[str, Any]:
+        params = {
+            name: conventions.in_range(self.rule_name, name, value)
+            for name, value in self.params.items()
+        }
+        return {
+            "params": params or None,
+            "buffers": {name: getattr(self, f"fixed_{name}") for name in self.fixed} or None,
+            "position": position if self.op.signature.uses_position else None,
+            "backend": self.config.backend,
+        }
+
+    def _redraw(self) -> None:
+        """The policy of random features, at the start of a sequence."""
+        every = self.config.redraw
+        if not (self.fixed and every and (self.training or self.config.redraw_in_eval)):
+            return
+        if int(self.starts) % every == 0:
+            for name in self.fixed:
+                buffer: Tensor = getattr(self, f"fixed_{name}")
+                buffer.copy_(conventions.draw_buffer(name, tuple(buffer.shape)))
+        self.starts += 1
+
+    @torch.no_grad()
+    def _probe(self) -> tuple[int, ...]:
+        """Sizes of the output, from one token through the plain PyTorch form."""
+        token = [torch.zeros(1, 1, self.config.heads, *s) for s in self.inputs.values()]
+        y, _ = self.op.reference(*token, **{**self._own(0), "backend": "reference"})
+        return tuple(y.shape[3:])
+
+
+class SoftmaxMixer(nn.Module):
+    """Causal softmax attention; its state is every key and value so far, or the last `window`."""
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__()
+        K, V = config.d_key, config.d_value
+        self.config = config
+        self.rule_name = SOFTMAX
+        self.inputs: dict[str, tuple[int, ...]] = {"q": (K,), "k": (K,), "v": (V,)}
+        self.activations = dict.fromkeys(self.inputs, "none")
+        self.output = (V,)
+
+    def forward(
+        self,
+        inputs: Mapping[str, Tensor],
+        state: State | None = None,
+        position: int = 0,
+        keep_state: bool = False,
+    ) -> tuple[Tensor, State | None]:
+        """As `RuleMixer.forward`."""
+        q, k, v = self._extend(inputs, state)
+        T, S = q.shape[2], k.shape[2]
+        if T == S:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:  # query t sees everything from earlier calls and the tokens up to its own
+            mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return y.transpose(1, 2), self._kept(k, v) if keep_state else None
+
+    def step(
+        self, inputs: Mapping[str, Tensor], state: State | None = None, position: int = 0
+    ) -> tuple[Tensor, State]:
+        """As `RuleMixer.step`; time and memory grow with the tokens before."""
+        q, k, v = self._extend({name: x.unsqueeze(1) for name, x in inputs.items()}, state)
+        return F.scaled_dot_product_attention(q, k, v)[:, :, 0], self._kept(k, v)
+
+    def last(
+        self, inputs: Mapping[str, Tensor], state: State | None = None, position: int = 0
+    ) -> Tensor:
+        """As `RuleMixer.last`, at the cost of one query."""
+        q, k, v = self._extend(inputs, state)
+        return F.scaled_dot_product_attention(q[:, :, -1:], k, v)[:, :, 0]
+
+    def _extend(
+        self, inputs: Mapping[str, Tensor], state: State | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (inputs[name].transpose(1, 2) for name in ("q", "k", "v"))  # [B, H, T, *]
+        if state is not None:
+            k, v = torch.cat([state["k"], k], 2), torch.cat([state["v"], v], 2)
+        return q, k, v
+
+    def _kept(self, k: Tensor, v: Tensor) -> State:
+        first = max(0, k.shape[2] - self.config.window) if self.config.window else 0
+        return {"k": k[:, :, first:], "v": v[:, :, first:]}
+
+
+Mixer = RuleMixer | SoftmaxMixer
+
+
+def make_mixer(config: AttentionConfig) -> Mixer:
+    """The softmax baseline for the name "softmax", else the compiled rule."""
+    return SoftmaxMixer(config) if config.rule == SOFTMAX else RuleMixer(config)
+
+
+def activate(
+    mixer: Mixer,
+    packed: Tensor,
+    names: list[str] | None = None,
+    bias: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """[..., sum of widths] -> the activated inputs [..., *sizes], for `names` or for all.
+
+    `bias` [H, *sizes] in float32 makes its gates float32 whatever the projection has: a decay is
+    multiplied up over many tokens.
+    """
+    names = list(mixer.inputs) if names is None else names
+    parts = packed.split([math.prod(mixer.inputs[name]) for name in names], dim=-1)
+    inputs = {}
+    for name, part in zip(names, parts, strict=True):
+        part = part.reshape(*packed.shape[:-1], *mixer.inputs[name])
+        if bias and name in bias:
+            part = part + bias[name]
+        inputs[name] = conventions.ACTIVATIONS[mixer.activations[name]](part)
+    return conventions.tie(mixer.rule_name, inputs)
+
+
+def _bind(name: str, dims: tuple[Any, ...], known: Mapping[str, int]) -> tuple[int, ...]:
+    """The sizes of a tensor; a dim such as `rfa_M` is also found by its last part, `M`."""
+    values = dict(known)
+    for free in {free for dim in dims for free in dim.names} - values.keys():
+        short = free.rsplit("_", 1)[-1]
+        if short not in values:
+            raise fwgen.ArgumentError(
+                f"`{name}` has the dim `{free}`, which nothing binds; expected an entry in "
+                f"sizes, such as {{'{free}': 64}} (command line: --dim {free}=64)"
+            )
+        values[free] = values[short]
+    return tuple(dim.evaluate(values) for dim in dims)
