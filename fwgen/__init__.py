@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fwgen.errors import ArgumentError, InternalError, RuleError, UnsupportedError
 from fwgen.language import Rule, list_feature_maps, list_rules, load_rule, rule
+from fwgen.runtime.forks import Lock
 
 if TYPE_CHECKING:
     from fwgen.runtime.op import CompiledRule
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _compiled: dict[str, CompiledRule] = {}
+_compiling = Lock()
 
 
 def compile(
@@ -48,13 +50,13 @@ def compile(
     `set` overrides constants, `maps` the bodies of feature maps. Raises RuleError when the rule is
     faulty. The result is called with tensors `[B, T, H, *dims]`; see CompiledRule.
     """
-    loaded = load_rule(source, constants=set, maps=maps)
-    op = _compiled.get(loaded.hash)
-    if op is None:
-        from fwgen.driver import compile_rule
-        from fwgen.runtime.op import CompiledRule
+    loaded = load_rule(source, set=set, maps=maps)
+    with _compiling:  # the algebra below the stages keeps tables that threads must not share
+        op = _compiled.get(loaded.hash)
+        if op is None:
+            from fwgen.driver import compile_rule
+            from fwgen.runtime.op import CompiledRule
 
-        made = compile_rule(loaded)
-        op = CompiledRule(made.signature, made.sources, made.rule)
-        op = _compiled.setdefault(loaded.hash, op)
+            made = compile_rule(loaded)
+            op = _compiled[loaded.hash] = CompiledRule(made.signature, made.sources, made.rule)
     return op

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -15,6 +14,9 @@ from typing import Any
 
 import fwgen
 from fwgen.commands.common import command, print_table
+from fwgen.errors import UnsupportedError
+from fwgen.runtime.build import cache_folder
+from fwgen.runtime.compiler import find_compiler
 
 PACKAGES = {
     "torch": "needed to run anything: pip install torch",
@@ -61,17 +63,18 @@ def _package(name: str, remedy: str) -> Row:
 
 def _compiler() -> Row:
     """The C++ compiler that the CPU backend would use."""
-    name = os.environ.get("CXX") or "g++"
-    path = shutil.which(name.split()[0])
-    if path is None:
-        return f"{name} (C++ compiler)", "missing", "kernels on CPUs: apt install g++, or set CXX"
+    name = f"{os.environ.get('CXX', '').strip() or 'g++'} (C++ compiler)"
+    try:
+        words = find_compiler()
+    except UnsupportedError:
+        return name, "missing", "kernels on CPUs: apt install g++, or set CXX"
     try:
         text = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=20, check=True
+            [*words, "--version"], capture_output=True, text=True, timeout=20, check=True
         ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"{name} (C++ compiler)", f"does not run: {error}", "reinstall it, or set CXX"
-    return f"{name} (C++ compiler)", (text.splitlines() or ["no version"])[0], ""
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return name, f"does not run: {error}", "reinstall it, or set CXX"
+    return name, (text.splitlines() or ["no version"])[0], ""
 
 
 def _processors() -> Row:
@@ -98,9 +101,10 @@ def _gpu() -> Row:
 
 
 def _cache() -> Row:
-    from fwgen.runtime.build import cache_folder
-
-    folder = cache_folder()
+    try:
+        folder = cache_folder()
+    except UnsupportedError:
+        return "library cache", "no home folder", "set FWGEN_CACHE_DIR to a folder"
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent

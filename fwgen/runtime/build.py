@@ -1,7 +1,8 @@
 """C++ source -> loaded library, through a cache in the user's home that many processes share.
 
-A library is one file: the compiler's output followed by a seal (its SHA-256), written under another
-name and renamed. A file whose seal does not fit, truncated or foreign, is built again.
+A library is one file: the compiler's output followed by a seal, the SHA-256 of it and of the file's
+name, which holds the key. It is written in a folder of its own and renamed. A file whose seal does
+not fit, truncated, foreign or another library under this name, is built again.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import functools
 import hashlib
 import os
 import platform
-import shlex
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import InternalError, UnsupportedError
+from ..errors import UnsupportedError
+from .compiler import LONGEST, REMEDY, compile_library, find_compiler
+from .forks import watch
+from .locks import exclusive
 
-SEAL = b"fwgen-library-1:"
+SEAL = b"fwgen-library-2:"
 FLAGS = [
     "-march=native",
     "-std=c++17",
@@ -38,30 +40,16 @@ STALE_SECONDS = 3600
 def cache_folder() -> Path:
     """The folder of built libraries: `FWGEN_CACHE_DIR`, else `~/.cache/fwgen`."""
     given = os.environ.get("FWGEN_CACHE_DIR")
-    if given:
-        return Path(given).expanduser()
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fwgen"
+        if given:
+            return Path(given).expanduser().absolute()
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return home.absolute() / "fwgen"
     except RuntimeError as error:
         raise UnsupportedError(
             f"there is no home folder for built kernels ({error}); "
             "set FWGEN_CACHE_DIR to a folder that can be written"
         ) from None
-
-
-def compiler() -> list[str]:
-    """The command of the C++ compiler: `CXX`, else g++ or c++; UnsupportedError without one."""
-    wanted = os.environ.get("CXX", "").strip()
-    for command in [wanted] if wanted else ["g++", "c++"]:
-        words = shlex.split(command)
-        program = shutil.which(words[0])
-        if program:
-            return [program, *words[1:]]
-    missing = f"the C++ compiler of CXX, {wanted!r}," if wanted else "a C++ compiler (g++)"
-    raise UnsupportedError(
-        f"{missing} was not found, and the CPU kernels are compiled on first use; "
-        'install one, or pass backend="reference" for the slow PyTorch loop'
-    )
 
 
 @functools.cache
@@ -91,44 +79,57 @@ def _flags(program: str, defines: Sequence[str]) -> list[str]:
     return flags
 
 
-def library_path(name: str, source: str, defines: Sequence[str]) -> Path:
-    """Where the library of this source lies for this compiler and processor."""
-    command = compiler()
-    status = Path(command[0]).resolve().stat()
+def library_path(name: str, source: str, command: Sequence[str]) -> Path:
+    """Where the library of this source lies for this compiler, with its flags, and processor."""
+    try:
+        status = Path(command[0]).resolve().stat()
+    except OSError as error:
+        raise UnsupportedError(f"the C++ compiler does not run: {error}; {REMEDY}") from None
     identity = [*command, str(status.st_size), str(status.st_mtime_ns), processor()]
-    parts = [source, *_flags(command[0], defines), *identity]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-    return cache_folder() / f"{name}-{key}.so"
+    key = hashlib.sha256(
+        "\0".join([source, *identity]).encode(errors="surrogateescape")
+    ).hexdigest()
+    return cache_folder() / f"{name}-{key[:24]}.so"
 
 
 def load(name: str, source: str, defines: Sequence[str] = ()) -> ctypes.CDLL:
     """The library of a C++ source, built unless the cache holds it.
 
-    Raises UnsupportedError without a compiler or a writable cache (naming `FWGEN_CACHE_DIR`), and
-    InternalError where the compiler refuses the source or the system the library.
+    Raises UnsupportedError without a working compiler or a writable cache (naming
+    `FWGEN_CACHE_DIR`), and InternalError where the compiler refuses the source.
     """
-    path = library_path(name, source, defines)
+    found = find_compiler()
+    command = [*found, *_flags(found[0], defines)]
+    path = library_path(name, source, command)
     if not _intact(path):
-        _build(path, source, defines)
+        _provide(path, source, command)
     try:
-        return ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise InternalError(
-            f"a built kernel could not be loaded from the cache ({error}); please report this. "
-            "FWGEN_CACHE_DIR names another cache, for instance on a disk that allows execution"
+        # What cannot be loaded once will not be loaded later: the next call builds it anew.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise UnsupportedError(
+            f"a built kernel cannot be loaded ({error}); FWGEN_CACHE_DIR names another cache, for "
+            f"instance on a disk that allows execution, and CXX another compiler than {found[0]}"
         ) from None
+    watch(library)
+    return library
+
+
+def _seal(path: Path, content: bytes) -> bytes:
+    """What stands behind the content of a library of that name."""
+    return SEAL + hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 
 def _intact(path: Path) -> bool:
-    """Whether the file is complete and ours."""
+    """Whether the file is complete, ours, and the library that its name says."""
     try:
-        content = path.read_bytes()
+        content = path.read_bytes() if path.is_file() else b""
     except OSError:
         return False
-    end = len(content) - 32 - len(SEAL)
-    if end <= 0 or content[end : end + len(SEAL)] != SEAL:
-        return False
-    return hashlib.sha256(content[:end]).digest() == content[-32:]
+    end = len(content) - len(SEAL) - 32
+    return end > 0 and content[end:] == _seal(path, content[:end])
 
 
 def _unwritable(folder: Path, why: object) -> UnsupportedError:
@@ -138,59 +139,40 @@ def _unwritable(folder: Path, why: object) -> UnsupportedError:
     )
 
 
-def _build(path: Path, source: str, defines: Sequence[str]) -> None:
-    """Compile into a temporary file of the same folder, seal it, rename it."""
+def _provide(path: Path, source: str, command: Sequence[str]) -> None:
+    """Build the library, or wait for the thread or process that does."""
     folder = path.parent
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_stale(folder)
-        handle, name = tempfile.mkstemp(prefix=".building-", suffix=".so", dir=folder)
-        os.close(handle)
+        with exclusive(folder / f".lock-{path.stem}", LONGEST):
+            if not _intact(path):
+                _build(path, source, command)
     except OSError as error:
         raise _unwritable(folder, error) from None
-    temporary = Path(name)
+
+
+def _build(path: Path, source: str, command: Sequence[str]) -> None:
+    """Compile in a folder of its own beside the library, seal it, rename it."""
+    workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=path.parent))
     try:
-        _compile(temporary, source, defines)
-        content = temporary.read_bytes()
-        with temporary.open("ab") as file:
-            file.write(SEAL + hashlib.sha256(content).digest())
-        temporary.replace(path)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
+        made = compile_library(command, source, workshop)
+        content = made.read_bytes()
+        with made.open("ab") as file:
+            file.write(_seal(path, content))
+        made.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _compile(target: Path, source: str, defines: Sequence[str]) -> None:
-    # The compiler's own temporary files go beside the library: one place that needs space.
-    found = compiler()
-    command = [*found, *_flags(found[0], defines), "-x", "c++", "-", "-o", str(target)]
-    environment = {**os.environ, "TMPDIR": str(target.parent), "LC_ALL": "C"}
-    run = subprocess.run(
-        command,
-        input=source,
-        encoding="utf-8",
-        errors="replace",
-        capture_output=True,
-        env=environment,
-        check=False,
-    )
-    if run.returncode == 0:
-        return
-    disk = ("No space left", "Read-only file system", "Permission denied", "quota exceeded")
-    if any(word in run.stderr for word in disk):
-        raise OSError(run.stderr.strip().splitlines()[-1])
-    raise InternalError(
-        f"the C++ compiler refused a generated kernel (exit code {run.returncode}); please report "
-        f"this with the rule and the following text.\n{shlex.join(command)}\n{run.stderr[-4000:]}"
-    )
+        shutil.rmtree(workshop, ignore_errors=True)
 
 
 def _remove_stale(folder: Path) -> None:
     """Remove what builds that were killed have left behind."""
     horizon = time.time() - STALE_SECONDS
-    for pattern in (".building-*", "cc*.s", "cc*.o"):
-        for path in folder.glob(pattern):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < horizon:
-                    path.unlink()
+    for path in (*folder.glob(".building-*"), *folder.glob(".lock-*")):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime >= horizon:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()

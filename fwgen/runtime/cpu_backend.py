@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -289,17 +288,14 @@ class CpuBackend:
     def __init__(self, signature: Signature, source: str) -> None:
         self.signature, self.source = signature, source
         self.layout = Layout.of(signature)
-        self._lock = threading.Lock()
         self._libraries: dict[tuple[str, ...], ctypes.CDLL] = {}
 
     def library(self, geometry: Geometry) -> ctypes.CDLL:
         """The library for a dtype of computation and sizes."""
         macros = defines(self.signature, geometry)
-        with self._lock:
-            found = self._libraries.get(macros)
-            if found is None:
-                found = load(self.signature.name, self.source, macros)
-                self._libraries[macros] = found
+        found = self._libraries.get(macros)
+        if found is None:
+            found = self._libraries[macros] = load(self.signature.name, self.source, macros)
         return found
 
     def forward(

@@ -125,12 +125,22 @@ class CompiledRule:
 
     @staticmethod
     def from_folder(folder: Path) -> CompiledRule:
-        """The rule of a generated package, from the files in its folder."""
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        """The rule of a generated package, from the files in its folder.
+
+        Raises UnsupportedError where these are no longer what was written there.
+        """
         names = [*folder.glob("reference.py"), *folder.glob("cpu.cpp"), *folder.glob("triton_*.py")]
-        sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(names)}
-        signature = Signature.from_json(json.dumps(manifest["signature"]))
-        return CompiledRule(signature, sources, (folder / "rule.yaml").read_text(encoding="utf-8"))
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(names)}
+            signature = Signature.from_json(json.dumps(manifest["signature"]))
+            rule = (folder / "rule.yaml").read_text(encoding="utf-8")
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            raise UnsupportedError(
+                f"{folder} is not a whole package ({type(error).__name__}: {error}); "
+                "`fwgen compile` writes it again"
+            ) from None
+        return CompiledRule(signature, sources, rule)
 
     def __repr__(self) -> str:
         return f"CompiledRule({self.signature.name!r}, {self.signature.hash[:8]})"

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 
 from .arguments import check
+from .forks import Lock
 from .geometry import Tensors, saved_shapes
 from .kernels import Kernels, Options
 from .signature import Signature
 
 _LIBRARY: Any = torch.library.Library("fwgen", "FRAGMENT")  # type: ignore[no-untyped-call]
 _REGISTERED: dict[Signature, Operators] = {}
+_registering = Lock()
 
 DOUBLE_BACKWARD = (
     "fwgen: the backward pass of a rule cannot be differentiated again; "
@@ -31,11 +33,12 @@ def operators(kernels: Kernels) -> Operators:
 
     Later ones share them, and add the sources that the first one was generated without.
     """
-    found = _REGISTERED.get(kernels.signature)
-    if found is None:
-        found = _REGISTERED[kernels.signature] = Operators(kernels)
-    else:
-        found.kernels.sources = {**kernels.sources, **found.kernels.sources}
+    with _registering:
+        found = _REGISTERED.get(kernels.signature)
+        if found is None:
+            found = _REGISTERED[kernels.signature] = Operators(kernels)
+        else:
+            found.kernels.sources = {**kernels.sources, **found.kernels.sources}
     return found
 
 

@@ -28,3 +28,11 @@ def op(sources, tmp_path_factory) -> CompiledRule:
         for dtype in (torch.float32, torch.float64):
             rule(*draw(1, dtype=dtype).values(), backend="cpu")
     return rule
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """The folder of built libraries, which does not exist yet."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FWGEN_CACHE_DIR", str(folder))
+    return folder

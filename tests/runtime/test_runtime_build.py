@@ -1,94 +1,28 @@
-"""The build cache: shared by processes, never trusted blindly."""
+"""From source to library: once per content, and no two libraries meet."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from small_library import SOURCE, answer, place
 
 from fwgen.errors import InternalError, UnsupportedError
 from fwgen.runtime import build
 
-SOURCE = 'extern "C" int answer(void) { return ANSWER; }'
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("FWGEN_CACHE_DIR", str(folder))
-    return folder
-
-
-def answer(value: int) -> int:
-    return build.load("answer", SOURCE, [f"ANSWER={value}"]).answer()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_builds_once_per_content(cache):
     assert answer(1) == 1 and answer(2) == 2
     files = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
-    assert len(files) == 2 and answer(1) == 1
+    assert set(files) == {place(1), place(2)} and answer(1) == 1
     assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == files
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "foreign", "flipped"])
-def test_damaged_library_is_built_again(cache, damage):
-    path = build.library_path("answer", SOURCE, ["ANSWER=3"])
-    cache.mkdir()
-    build._build(path, SOURCE, ["ANSWER=3"])
-    content = path.read_bytes()
-    flipped = bytearray(content)
-    flipped[len(content) // 2] ^= 1
-    bad = {
-        "truncated": content[:1000],
-        "empty": b"",
-        "foreign": b"\x7fELF" + b"x" * 5000,
-        "flipped": bytes(flipped),
-    }
-    path.write_bytes(bad[damage])
-    assert not build._intact(path)
-    assert answer(3) == 3 and build._intact(path)
-
-
-@pytest.mark.parametrize("kind", ["below a file", "read-only"])
-def test_cache_that_cannot_be_written(cache, kind, monkeypatch):
-    if kind == "below a file":
-        cache.write_text("a file")
-        monkeypatch.setenv("FWGEN_CACHE_DIR", str(cache / "deeper"))
-    else:
-        monkeypatch.setenv("FWGEN_CACHE_DIR", "/proc/fwgen")
-    with pytest.raises(UnsupportedError, match="FWGEN_CACHE_DIR"):
-        answer(4)
-
-
-def test_full_disk(cache, monkeypatch):
-    """Stands in for a full disk: the compiler can say so, and so can our own writing."""
-
-    def full(*args, **options):
-        return subprocess.CompletedProcess(
-            args, 1, "", "ld: final link failed: No space left on it"
-        )
-
-    with monkeypatch.context() as patch:
-        patch.setattr(build.subprocess, "run", full)
-        with pytest.raises(UnsupportedError, match=r"No space left.*\n?.*FWGEN_CACHE_DIR"):
-            answer(5)
-    assert not list(cache.iterdir()) and answer(5) == 5
-
-
-def test_no_compiler(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CXX", "")
-    with pytest.raises(UnsupportedError, match=r"compiler.*reference"):
-        answer(6)
-    monkeypatch.setenv("CXX", "no-such-compiler -O2")
-    with pytest.raises(UnsupportedError, match=r"compiler.*no-such-compiler"):
-        answer(6)
-
-
-def test_refused_source_is_our_fault():
+def test_refused_source_is_our_fault(cache):
     with pytest.raises(InternalError, match="expected"):
         build.load("broken", "int answer(void) { return 1 }")
+    assert not list(cache.iterdir())
 
 
 def test_no_home(monkeypatch):
@@ -103,27 +37,32 @@ def test_no_home(monkeypatch):
         build.cache_folder()
 
 
+@pytest.mark.parametrize("name", [".", "sub/folder", "with space", "ünï \n%s"])
+def test_names_of_the_folder(tmp_path, monkeypatch, name):
+    """Relative to where the process is; whatever a folder may be called."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FWGEN_CACHE_DIR", name)
+    assert answer(3) == 3
+    assert [path.name for path in (tmp_path / name).iterdir()] == [place(3).name]
+
+
+def test_folder_of_an_unknown_user(monkeypatch):
+    monkeypatch.setenv("FWGEN_CACHE_DIR", "~no-such-user-here/cache")
+    with pytest.raises(UnsupportedError, match="FWGEN_CACHE_DIR"):
+        answer(4)
+
+
 def test_what_killed_builds_left_is_removed(cache):
-    cache.mkdir()
-    old, new = cache / ".building-old.so", cache / ".building-new.so"
-    for path in (old, new):
-        path.write_text("half")
-    os.utime(old, (0, 0))
+    old, new = cache / ".building-old", cache / ".building-new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "half.so").write_text("half")
+    lock = cache / ".lock-old"
+    lock.touch()
+    for path in (old, lock):
+        os.utime(path, (0, 0))
     assert answer(7) == 7
-    assert not old.exists() and new.exists()
-
-
-def test_many_processes_at_once(cache):
-    code = (
-        "import sys; from fwgen.runtime import build;"
-        "print(build.load('answer', sys.argv[1], ['ANSWER=8']).answer())"
-    )
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code, SOURCE], stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    assert [run.communicate(timeout=120)[0].strip() for run in runs] == ["8"] * 4
-    assert len(list(cache.iterdir())) == 1
+    assert set(cache.iterdir()) == {new, place(7)}
 
 
 def test_libraries_share_no_variables():
@@ -134,3 +73,10 @@ def test_libraries_share_no_variables():
     """
     one, two = (build.load("count", source, [f"STEP={step}"]) for step in (1, 10))
     assert [one.count(), two.count(), one.count()] == [1, 10, 2]
+
+
+def test_source_of_any_text(cache):
+    """What a rule's text can bring into a comment."""
+    text = f"// \udc80 ünï \\\n\n{SOURCE}".encode(errors="replace").decode()
+    assert build.load("text", text, ["ANSWER=8"]).answer() == 8
+    assert isinstance(next(cache.iterdir()), Path)
