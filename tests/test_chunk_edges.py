@@ -20,9 +20,17 @@ RULES = [
 DECAYED = ["gated_delta", "gla", "kda", "simple_gla", "mamba2"]
 
 
-@pytest.mark.parametrize("T", [15, 16, 17, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("T", [2, 3, 15, 16, 17, 31, 32, 33, 64, 65])
 @pytest.mark.parametrize("name", RULES)
 def test_edge(name, T, poisoned):
+    w = WITNESSES[name]
+    problems.check_op(fwgen.compile(name), w, problems.draw(w, T), torch.float64)
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 34])
+@pytest.mark.parametrize("name", [n for n in WITNESSES if n not in RULES])
+def test_pair_of_tokens(name, T, poisoned):
+    """A scan may take tokens in pairs: one, a pair, a pair and a half, pairs across chunks."""
     w = WITNESSES[name]
     problems.check_op(fwgen.compile(name), w, problems.draw(w, T), torch.float64)
 

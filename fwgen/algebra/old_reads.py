@@ -8,53 +8,12 @@ whose difference is the gradient of a decay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from fwgen.algebra.terms import Term, product, terms, total
+from fwgen.ir.affine import Update, affine_update
 from fwgen.ir.nodes import Array, Index, Load, Scalar, Statement, Step, Var
+from fwgen.ir.terms import Term, product, terms, total
 from fwgen.ir.walk import loads, substitute, variables
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """An affine update: `decay` factors times the old state, plus writes without it."""
-
-    old: str
-    axes: tuple[Var, ...]
-    decay: tuple[Scalar, ...]
-    writes: tuple[Term, ...]
-
-
-def affine_update(step: Step, state: str) -> Update | None:
-    """The update of a state as decay and writes, if its one statement has that form."""
-    names = {s.name: s for s in step.states}
-    found = [s for s in step.statements if s.target == names[state].new]
-    if len(found) != 1 or found[0].over or found[0].accumulate:
-        return None
-    axes = tuple(index.variable for index in found[0].index)
-    if any(var is None for var in axes):
-        return None
-    old = names[state].old
-    decay: tuple[Scalar, ...] | None = None
-    writes: list[Term] = []
-    for term in terms(found[0].body):
-        own = [f for f in term.factors if isinstance(f, Load) and f.array == old]
-        touched = sum(load.array == old for f in term.factors for load in loads(f))
-        if not touched:
-            if any(len(variables(f)) > 1 for f in term.factors):
-                return None
-            writes.append(term)
-            continue
-        simple = all(len(variables(f)) < 2 for f in term.factors if f not in own)
-        plain = simple and len(own) == 1 and touched == 1 and own[0].index == found[0].index
-        if not plain or decay is not None or term.negative:
-            return None
-        decay = tuple(f for f in term.factors if f is not own[0])
-    return (
-        Update(old, tuple(v for v in axes if v is not None), decay or (), tuple(writes))
-        if (decay is not None)
-        else None
-    )
 
 
 def read_old_states(step: Step) -> Step:
@@ -65,7 +24,7 @@ def read_old_states(step: Step) -> Step:
     """
     arrays = list(step.arrays)
     statements: list[Statement] = []
-    updates = {s.new: affine_update(step, s.name) for s in step.states}
+    updates = {s.new: affine_update(step.statements, s.old, s.new) for s in step.states}
     for statement in step.statements:
         read = _single_read(statement, updates)
         if read is None:

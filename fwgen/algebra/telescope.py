@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fwgen.algebra.normal import Decay
-from fwgen.algebra.old_reads import Update, affine_update
-from fwgen.algebra.terms import Term, terms, total
+from fwgen.ir.affine import Update, affine_update
 from fwgen.ir.carries import Carry, Telescoped
 from fwgen.ir.nodes import Apply, Array, Backward, Index, Load, Scalar, Statement, Step, Var
+from fwgen.ir.terms import Term, terms, total
 from fwgen.ir.walk import loads, reads
 
 
@@ -51,7 +51,7 @@ def telescope(backward: Backward, decays: Sequence[Decay]) -> tuple[Backward, Te
 def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, Telescoped]:
     step = backward.forward
     state = next(s for s in step.states if s.name == decay.state)
-    update = affine_update(step, state.name)
+    update = affine_update(step.statements, state.old, state.new)
     seed = dict(backward.seeds)[state.new]
     old = dict(backward.results)[state.old]
     both = [s for s in backward.statements if {seed, state.old} <= set(reads(s))]

@@ -94,7 +94,7 @@ class Apply:
 
 Scalar = Const | Size | Position | IndexValue | Load | Apply
 
-Role = Literal["input", "param", "buffer", "state", "local", "seed"]
+Role = Literal["input", "param", "buffer", "state", "local", "seed", "earlier"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ class Array:
     """A named array of one token and one head.
 
     `role`: `input` (one per token), `param` and `buffer` (one per head), `state` (the value before
-    the token), `local` (assigned by statements), `seed` (an adjoint that comes from outside).
+    the token), `local` (assigned by statements), `seed` (an adjoint that comes from outside),
+    `earlier` (in schedules: the value of `of` at the token before).
     `of` names what the user called it (states have versions; adjoints belong to something).
     `floating` is False for an input that only occurs in conditions and may hold integers.
     """

@@ -8,6 +8,7 @@ from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.graph import needed
+from fwgen.schedule.pairs import pair_scans
 from fwgen.schedule.phases import phases
 from fwgen.schedule.plan import Kernel, Sweep
 
@@ -28,8 +29,9 @@ def forward_kernel(step: Step, saved: Collection[str]) -> Kernel:
     used = {s.target for s in statements} | {n for s in statements for n in reads(s)}
     stored = {step.output, *saved}
     carries = state_carries(step, True)
+    found, added = pair_scans(phases(statements, carries, arrays, stored), arrays)
     sweep = Sweep(
-        phases(statements, carries, arrays, stored),
+        found,
         False,
         tuple(
             (a.name, f"input {a.name}") for a in step.arrays if a.role == "input" and a.name in used
@@ -37,4 +39,4 @@ def forward_kernel(step: Step, saved: Collection[str]) -> Kernel:
         ((step.output, "y"), *((name, f"saved {name}") for name in saved)),
         carries,
     )
-    return Kernel("forward", step.arrays, (sweep,))
+    return Kernel("forward", (*step.arrays, *added), (sweep,))

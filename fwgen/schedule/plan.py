@@ -32,9 +32,23 @@ Item = Statement | Nest
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Statements run for all tokens of a chunk."""
+    """Statements run for all tokens of a chunk, or with `seconds` for each second one."""
 
     statements: tuple[Statement, ...]
+    seconds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What differs at the second token of a pair, whose first one leaves the state as it was.
+
+    `reads` take the place of the nest's reads, over the nest's variables; `repairs` add what the
+    first token wrote, as far as the scan needs it. `write` is the update of both tokens in one.
+    """
+
+    reads: tuple[Statement, ...]
+    write: Statement
+    repairs: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,8 @@ class Scan:
     `items` is the body for one token. With `rotated`, the first item (`items[0]`, a Nest) of a
     token runs fused with the last item of the token before it. With `split`, blocks of lanes do not
     depend on each other and run one after the other over the whole chunk. With `history`, every
-    token's matrices are kept for the reverse scan.
+    token's matrices are kept for the reverse scan. With `pair`, two tokens share each pass over
+    the state.
     """
 
     carries: tuple[Carry, ...]
@@ -53,6 +68,19 @@ class Scan:
     rotated: bool = False
     split: str | None = None
     history: bool = False
+    pair: Pair | None = None
+
+
+def statements_of(phase: Batch | Scan) -> list[Statement]:
+    """All statements of a phase."""
+    if isinstance(phase, Batch):
+        return list(phase.statements)
+    found: list[Statement] = []
+    for item in phase.items:
+        found.extend([item] if isinstance(item, Statement) else item.statements)
+    if phase.pair is not None:
+        found.extend((*phase.pair.reads, phase.pair.write, *phase.pair.repairs))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ is found from the statements: it exists when none of them needs both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fwgen.ir.carries import Carry, Telescoped
 from fwgen.ir.nodes import Array, Statement, Step
@@ -17,6 +17,7 @@ from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
 from fwgen.schedule.forward import state_carries
 from fwgen.schedule.graph import dependents, needed
+from fwgen.schedule.pairs import pair_scans
 from fwgen.schedule.phases import phases
 from fwgen.schedule.plan import Kernel, Sweep
 
@@ -123,11 +124,13 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
     ]
     used = [p for p in passes if p.own or p.finale]
     arrays = (*step.arrays, *adjoint.arrays, *decays.arrays)
-    sweeps = tuple(
-        _sweep(step, adjoint, parts.saved, arrays, used[:n], used[n], used[n + 1 :])
-        for n in range(len(used))
-    )
-    return Kernel("backward", arrays, sweeps, param_gradients(step, adjoint))
+    sweeps: list[Sweep] = []
+    for n, this in enumerate(used):
+        sweep = _sweep(step, adjoint, parts.saved, arrays, used[:n], this, used[n + 1 :])
+        found, added = pair_scans(sweep.phases, {a.name: a for a in arrays})
+        sweeps.append(replace(sweep, phases=found))
+        arrays = (*arrays, *added)
+    return Kernel("backward", arrays, tuple(sweeps), param_gradients(step, adjoint))
 
 
 def _before_carry(decays: Telescoped) -> tuple[list[Statement], list[Statement]]:

@@ -5,7 +5,7 @@ import pytest
 import fwgen
 from fwgen.driver import compile_rule
 from fwgen.ir.walk import reads
-from fwgen.schedule.plan import Batch, CpuPlan, Nest, Scan, Sweep
+from fwgen.schedule.plan import CpuPlan, Nest, Scan, Sweep, statements_of
 
 # What the forward keeps for the backward, per token and head: (vectors, scalars).
 KEPT = {
@@ -56,7 +56,7 @@ def test_every_statement_reads_what_is_complete(name):
             given = {n for n, _ in sweep.loads} | set(sweep.fetches)
             written: set[str] = set()
             for phase in sweep.phases:
-                inner = _statements(phase)
+                inner = statements_of(phase)
                 own = {s.target for s in inner}
                 for statement in inner:
                     open_ = set(reads(statement)) & local - written - own - given - carried
@@ -79,13 +79,29 @@ def test_gradient_of_a_decay_needs_no_product_of_state_and_adjoint(name):
     for sweep in found.backward_kernel.sweeps:
         seeds = {c.before for c in sweep.carries} - old
         for phase in sweep.phases:
-            for statement in _statements(phase):
+            for statement in statements_of(phase):
                 names = set(reads(statement))
                 assert not (names & old and names & seeds), statement.target
 
 
-def _statements(phase: Batch | Scan) -> list:
-    if isinstance(phase, Batch):
-        return list(phase.statements)
-    parts = [i.statements if isinstance(i, Nest) else (i,) for i in phase.items]
-    return [s for part in parts for s in part]
+@pytest.mark.parametrize("name", ["delta", "gated_delta", "gla", "kda", "sum", "rwkv7", "retnet"])
+def test_two_tokens_share_a_pass_where_the_update_is_affine(name):
+    """The forward and the pass that rebuilds states read both tokens of a pair at once."""
+    found = plan(name)
+    sweeps = [*found.forward_kernel.sweeps, found.backward_kernel.sweeps[1]]
+    for sweep in sweeps:
+        for scan in scans(sweep):
+            if len(scan.carries) == 1 and not scan.reverse and scan.split is not None:
+                assert scan.pair is not None, sweep.carries
+
+
+@pytest.mark.parametrize("name", fwgen.list_rules())
+def test_a_pair_reads_only_the_state_before_it(name):
+    found = plan(name)
+    for kernel in (found.forward_kernel, found.backward_kernel):
+        for sweep in kernel.sweeps:
+            for scan in scans(sweep):
+                if scan.pair is not None:
+                    (carry,) = scan.carries
+                    both = (*scan.pair.reads, scan.pair.write, *scan.pair.repairs)
+                    assert all(carry.after not in reads(s) for s in both)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
 
 from fwgen.emit.cpu.names import Names
-from fwgen.emit.cpu.nest import Part, nest_view
+from fwgen.emit.cpu.phases import PhaseWriter, partial
 from fwgen.emit.cpu.statements import view
 from fwgen.emit.cpu.storage import Kind, Place, Storage
 from fwgen.emit.cpu.views import (
     Buffer,
     CarryView,
-    ItemView,
     KernelView,
-    PhaseView,
     SweepView,
     Transfer,
 )
 from fwgen.ir.carries import Carry
 from fwgen.ir.nodes import Array, Position, Statement
 from fwgen.ir.walk import reads, scalars
-from fwgen.schedule.plan import Batch, Item, Kernel, Nest, Scan, Sweep
+from fwgen.schedule.plan import Kernel, Nest, Scan, Sweep, statements_of
 
 
 class KernelWriter:
@@ -56,8 +53,8 @@ class KernelWriter:
     def sweep(self, number: int, sweep: Sweep) -> SweepView:
         """The view of one sweep; `number` tells its matrices from those of others."""
         storage = self.storage(number, sweep)
-        done: set[str] = set(sweep.fetches)
-        phases = tuple(self.phase(p, storage, done) for p in sweep.phases)
+        writer = PhaseWriter(self.arrays, storage, set(sweep.fetches))
+        phases = tuple(writer.phase(p) for p in sweep.phases)
         used = self.mentioned(sweep)
         heads = [
             self.transfer(storage, n, f"{self.arrays[n].role} {n}")
@@ -123,7 +120,9 @@ class KernelWriter:
             c.before for p in sweep.phases if isinstance(p, Scan) and p.history for c in p.carries
         }
         matrices = self.matrices(sweep)
-        for name in self.mentioned(sweep):
+        names = self.mentioned(sweep)
+        earlier = [n for n in names if self.arrays[n].role == "earlier"]
+        for name in (n for n in names if n not in earlier):
             owner = followers[name].before if name in followers else name
             carried = name in followers or name in leaders
             array = self.arrays[name]
@@ -140,6 +139,9 @@ class KernelWriter:
             base = self.names.of((owner, number if kind == "matrix" else ""), tag)
             places[name] = Place(array, base, kind, laned, axis, shift, history)
             self.declare(places[name], storage, name in self.crossing)
+        for name in earlier:
+            place = places[self.arrays[name].of]
+            places[name] = replace(place, array=self.arrays[name], shift=place.shift - 1)
         return storage
 
     def is_head(self, array: Array, sweep: Sweep) -> bool:
@@ -234,83 +236,8 @@ class KernelWriter:
                 for statement in sorted(inner, key=lambda s: lane not in s.over):
                     row_sum = lane in statement.over
                     adds = statement.accumulate or row_sum
-                    written.setdefault(statement.target, adds and self.partial(statement, row_sum))
+                    adds = adds and partial(statement, row_sum, self.arrays)
+                    written.setdefault(statement.target, adds)
         names = [n for n, adds in written.items() if adds and n not in sweep.fetches]
         places = [storage.places[n] for n in names]
         return tuple((p.base, storage.extent(p), p.shift) for p in places if p.kind == "row")
-
-    def phase(self, phase: Batch | Scan, storage: Storage, done: set[str]) -> PhaseView:
-        """The view of a batch or scan; `done` collects what has been written."""
-        if isinstance(phase, Batch):
-            views = [
-                view(self.first(s, storage, done), storage, "t", batch=True)
-                for s in phase.statements
-            ]
-            runs = groupby(views, key=lambda v: v.kind == "tokens")
-            grouped = tuple(tuple(run) for _, run in runs)
-            return PhaseView(grouped, (), None, None, None, False, False, "", 1)
-        following = "t - 1" if phase.reverse else "t + 1"
-        items = tuple(self.opening(item, storage, done) for item in phase.items)
-        first = fused = last = None
-        inner: Sequence[Item] = items
-        if phase.rotated:
-            head, tail = items[0], items[-1]
-            assert isinstance(head, Nest) and isinstance(tail, Nest)
-            start = "tc - 1" if phase.reverse else "0"
-            first = nest_view(head, [Part(head.statements, start)], phase.carries, storage)
-            parts = [Part(tail.statements, "t"), Part(head.statements, following, True)]
-            fused = nest_view(tail, parts, phase.carries, storage)
-            last = nest_view(tail, [Part(tail.statements, "t")], phase.carries, storage)
-            inner = items[1:-1]
-        views_ = tuple(self.item(i, phase, storage) for i in inner)
-        nests = [first, fused, last, *(v.nest for v in views_)]
-        wide = any(n.row_outputs for n in nests if n is not None)
-        lane = next((i.lane.dim for i in items if isinstance(i, Nest)), None)
-        split = storage.dim(lane) if phase.split and lane is not None else ""
-        return PhaseView(
-            (), views_, first, fused, last, True, phase.reverse, split, 4 if wide else 2
-        )
-
-    def item(self, item: Item, scan: Scan, storage: Storage) -> ItemView:
-        """The view of an item that runs by itself."""
-        if isinstance(item, Statement):
-            return ItemView(view(item, storage, "t", batch=False, split=scan.split), None)
-        return ItemView(None, nest_view(item, [Part(item.statements, "t")], scan.carries, storage))
-
-    def opening(self, item: Item, storage: Storage, done: set[str]) -> Item:
-        """The item with first contributions as assignments."""
-        if isinstance(item, Statement):
-            return self.first(item, storage, done)
-        done.update(s.target for s in item.statements if item.lane in s.over)
-        fresh = [
-            s if item.lane in s.over else self.first(s, storage, done) for s in item.statements
-        ]
-        return Nest(item.row, item.lane, tuple(fresh))
-
-    def partial(self, statement: Statement, row_sum: bool) -> bool:
-        """Whether a first contribution leaves part of the target unwritten."""
-        plain = [index.variable for index in statement.index]
-        if row_sum or None in plain or len(set(plain)) != len(plain):
-            return True
-        dims = self.arrays[statement.target].dims
-        return any(v is not None and v.dim != d for v, d in zip(plain, dims, strict=True))
-
-    def first(self, statement: Statement, storage: Storage, done: set[str]) -> Statement:
-        """Assign instead of add, where nothing was written before and all is covered."""
-        seen = statement.target in done
-        done.add(statement.target)
-        if not statement.accumulate or seen or self.partial(statement, False):
-            return statement
-        if storage.places[statement.target].kind == "head":
-            return statement
-        return replace(statement, accumulate=False)
-
-
-def statements_of(phase: Batch | Scan) -> list[Statement]:
-    """All statements of a phase."""
-    if isinstance(phase, Batch):
-        return list(phase.statements)
-    found: list[Statement] = []
-    for item in phase.items:
-        found.extend([item] if isinstance(item, Statement) else item.statements)
-    return found

@@ -18,7 +18,7 @@ throw true try typedef typeid typename union unsigned using virtual void volatil
 xor xor_eq linux unix
 """
 OURS = """
-real size fw free aligned_alloc args main call space n h T C TC c0 tc t e e0 e1 i0 b j r j0 some
+real size fw free aligned_alloc args main call space n h T C TC c0 tc t tp e e0 e1 i0 b j r j0 some
 rows fours at at_row step to block sum position NV L
 """
 RESERVED = frozenset(KEYWORDS.split()) | frozenset(OURS.split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fwgen.emit.cpu.names import dim_text
 from fwgen.emit.cpu.printer import ATOM, Surroundings, Text, as_real, scalar_text
@@ -18,11 +18,15 @@ from fwgen.schedule.plan import Nest
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Statements of a nest at one token; `token` is its text in C++, `next` tells two apart."""
+    """Statements of a nest at one token; `token` is its text in C++, `tag` tells tokens apart.
+
+    With `follows` they read the state that an earlier part made, otherwise the one in memory.
+    """
 
     statements: tuple[Statement, ...]
     token: str
-    next: bool = False
+    tag: str = ""
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,7 @@ class NestView:
 def nest_view(
     nest: Nest, parts: Sequence[Part], carries: Sequence[Carry], storage: Storage
 ) -> NestView:
-    """The view of a nest, or of two that run fused: the later token's statements come last and read
-    the new state of the earlier one as their old state."""
+    """The view of a nest, or of the nests of several tokens that run fused, in order."""
     view = NestView(storage.dim(nest.row.dim), storage.dim(nest.lane.dim))
     builder = _Builder(nest, storage, view, {c.before: c.after for c in carries})
     for part in parts:
@@ -90,9 +93,8 @@ class _Builder:
 
     def add(self, statement: Statement, part: Part) -> None:
         """Print one statement."""
-        self.view.equations.append(
-            statement_text(statement) + (" (next token)" if part.next else "")
-        )
+        note = f" (token {part.token})" if part.tag else ""
+        self.view.equations.append(statement_text(statement) + note)
         around = Surroundings(
             lambda load: self.load(load, part), self.index, self.size, f"(position + {part.token})"
         )
@@ -128,6 +130,9 @@ class _Builder:
         if statement.accumulate:
             value = f"{self.load(Load(statement.target, statement.index), part).text} + {value}"
         name = self.register(statement.target, part, "new" if statement.accumulate else "at")
+        overwritten = [n for n, line in enumerate(self.view.lines) if line.store == pointer]
+        for number in overwritten:
+            self.view.lines[number] = replace(self.view.lines[number], store="")
         self.view.lines.append(Line("define", name, value, pointer))
         self.defined[statement.target] = name
 
@@ -136,7 +141,7 @@ class _Builder:
         name = load.array
         if name in self.defined:
             return Text(self.defined[name], ATOM, "vec")
-        if part.next and self.follows.get(name) in self.defined:
+        if part.follows and self.follows.get(name) in self.defined:
             return Text(self.defined[self.follows[name]], ATOM, "vec")
         place = self.storage.places[name]
         pointer = self.storage.slot(place, part.token)
@@ -165,9 +170,8 @@ class _Builder:
 
     def register(self, array: str, part: Part, suffix: str) -> str:
         """The C++ variable for an array at one token; `suffix` tells its roles apart."""
-        key = ("register", array, suffix, part.next)
-        tag = "next_" if part.next else ""
-        return self.storage.names.of(key, f"{array}_{tag}{suffix}")
+        tag = f"{part.tag}_" if part.tag else ""
+        return self.storage.names.of(("register", array, suffix, tag), f"{array}_{tag}{suffix}")
 
     def index(self, index: Index) -> Text:
         """The value of an index expression."""

@@ -79,7 +79,7 @@ class Storage:
         """The pointer to the array's data of one token, as a sum."""
         if place.kind == "head" or (place.kind == "matrix" and not place.history):
             return place.base
-        count = f"({token} + {place.shift})" if place.shift else wrapped(token)
+        count = _shifted(token, place.shift)
         extent = self.extent(place)
         if extent == "1":
             return f"{place.base} + {count}"
@@ -148,3 +148,10 @@ class Storage:
             )
             text = f"{wrapped(text)} * {size} + {part}"
         return text
+
+
+def _shifted(token: str, shift: int) -> str:
+    """The slot of a token's row, as a factor."""
+    if shift == -1 and token.endswith(" + 1"):
+        return token.removesuffix(" + 1")
+    return f"({token} {'+' if shift > 0 else '-'} {abs(shift)})" if shift else wrapped(token)

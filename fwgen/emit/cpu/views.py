@@ -71,21 +71,43 @@ class ItemView:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseView:
-    """A batch (`runs`) or a scan (`items`; `first`, `fused`, `last` where it is rotated).
+class PairView:
+    """The nests of a scan over pairs of tokens: `first`, `fused`, `last` as in a rotated scan.
 
-    The statements of a run share one loop over the tokens of the chunk.
+    `alone` and `closing` are the nests of a last token without a second one. `repairs` complete the
+    reads of a second token.
     """
 
+    first: NestView | None
+    fused: NestView
+    last: NestView | None
+    alone: NestView
+    closing: NestView | None
+    repairs: tuple[View, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """Statements for the tokens of a chunk; those of a run share one loop."""
+
     runs: tuple[tuple[View, ...], ...]
+    seconds: bool
+    scan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScanView:
+    """A scan: `items`, and `first`, `fused`, `last` where it is rotated, or `pair`."""
+
     items: tuple[ItemView, ...]
     first: NestView | None
     fused: NestView | None
     last: NestView | None
-    scan: bool
+    pair: PairView | None
     reverse: bool
     split: str
     width: int
+    scan: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,7 @@ class SweepView:
     crossing: tuple[Buffer, ...]
     zeroed: tuple[tuple[str, str, int], ...]
     carries: tuple[CarryView, ...]
-    phases: tuple[PhaseView, ...]
+    phases: tuple[BatchView | ScanView, ...]
     finale: tuple[View, ...]
     first_scan: int
     finale_loads: tuple[Transfer, ...]
