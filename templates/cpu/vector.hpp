@@ -77,8 +77,10 @@ template <int N, int... I> struct count : count<N - 1, N - 1, I...> {};
 template <int... I> struct count<0, I...> { using type = series<I...>; };
 
 template <int S, int... I> FW_INLINE vec pair(vec a, vec b, series<I...>) {
-    return __builtin_shufflevector(a, b, (I & S ? L + I - S : I)...) +
-           __builtin_shufflevector(a, b, (I & S ? L + I : I + S)...);
+    // Two blends and one permutation of a single vector: cheaper than two shuffles of two vectors.
+    const vec own = __builtin_shufflevector(a, b, (I & S ? L + I : I)...);
+    const vec other = __builtin_shufflevector(b, a, (I & S ? L + I : I)...);
+    return own + __builtin_shufflevector(other, other, (I ^ S)...);
 }
 template <int S> FW_INLINE vec pair(vec a, vec b) { return pair<S>(a, b, count<L>::type()); }
 
