@@ -21,6 +21,7 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
     "small_rate": lambda n: 0.1 * torch.sigmoid(n),
     "positive": lambda n: n.abs() + 0.5,
     "decay": lambda n: -F.softplus(n - 2),
+    "flag": lambda n: (n > 0).to(torch.int32),
 }
 
 NAN_BAND = 64

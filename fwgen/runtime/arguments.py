@@ -1,13 +1,13 @@
 """Checks of a call: every tensor against the signature, before anything runs.
 
 A call is a flat list of tensors in the order of `Layout`. Checks look at shapes, dtypes and devices
-only, so that they also serve fake tensors; the values of `cu_seqlens` are looked at separately.
+only, so that they also serve fake tensors; the values of `cu_seqlens` and `position` are looked at
+separately.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,11 +21,14 @@ HALVES = (torch.bfloat16, torch.float16)
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 CHUNK_SIZES = (16, 32, 64, 128)
 FORMS = ("auto", "recurrent", "chunk")
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 BACKENDS = ("auto", "cpu", "triton", "reference")
 
 
-def check_options(form: object, backend: object, chunk_size: object) -> None:
+def check_options(form: object, backend: object, chunk_size: object, final: object) -> None:
     """Raise ArgumentError for a value that no rule could serve."""
+    if not isinstance(final, bool):
+        raise ArgumentError(f"output_final_state: expected True or False, found {final!r}")
     if form not in FORMS:
         raise ArgumentError(f"form: expected one of {', '.join(FORMS)}, found {form!r}")
     if backend not in BACKENDS:
@@ -255,16 +258,26 @@ def check(signature: Signature, flat: Sequence[Any], *, step: bool = False) -> G
     return _Checker(signature, Layout.of(signature), flat, step).geometry()
 
 
-def check_packing(cu_seqlens: torch.Tensor, tokens: int) -> None:
-    """Raise ArgumentError unless boundaries run from 0 to `tokens` without falling.
-
-    Reads the values: only for tensors on the CPU.
-    """
-    bounds = cu_seqlens.tolist()
-    if bounds[0] != 0 or bounds[-1] != tokens:
+def _check_packing(cu_seqlens: torch.Tensor, tokens: int) -> None:
+    """Boundaries run from 0 to `tokens` without falling."""
+    first, last = int(cu_seqlens[0]), int(cu_seqlens[-1])
+    if first != 0 or last != tokens:
         raise ArgumentError(
-            f"cu_seqlens: expected boundaries from 0 to T = {tokens}, "
-            f"found {bounds[0]} to {bounds[-1]}"
+            f"cu_seqlens: expected boundaries from 0 to T = {tokens}, found {first} to {last}"
         )
-    if any(a > b for a, b in pairwise(bounds)):
+    if bool((cu_seqlens[1:] < cu_seqlens[:-1]).any()):
         raise ArgumentError("cu_seqlens: expected boundaries that do not fall, found some that do")
+
+
+def _at_hand(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and type(tensor) in PLAIN
+
+
+def check_values(cu_seqlens: torch.Tensor | None, position: torch.Tensor | None, T: int) -> None:
+    """What `check` leaves open: boundaries and positions, where their values can be read."""
+    if cu_seqlens is not None and _at_hand(cu_seqlens):
+        _check_packing(cu_seqlens, T)
+    if position is not None and _at_hand(position) and bool((position < 0).any()):
+        raise ArgumentError(
+            f"position: expected token indices of at least 0, found {int(position.min())}"
+        )

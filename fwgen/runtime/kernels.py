@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import UnsupportedError
-from .arguments import check, check_packing
+from .arguments import check, check_values
 from .cpu_backend import CpuBackend
 from .geometry import Geometry, Layout, Tensors, groups, sum_in_order
 from .prepared import OnLists, Prepared, Result, WithoutTokens, look
@@ -140,8 +140,6 @@ class Kernels:
         if geometry.tokens == 0 or geometry.sequences == 0:
             return WithoutTokens(self.signature, self.layout, geometry, training, want_final)
         if plan.backend == "cpu":
-            if flat[-2] is not None:  # before the first run reads them
-                check_packing(flat[-2], geometry.tokens)
             prepared: Prepared = backend.forward(geometry, flat, training, want_final)
             return prepared
         return OnLists(backend, self.layout, geometry, training, want_final)
@@ -149,8 +147,7 @@ class Kernels:
     def forward(self, flat: Tensors, options: Options, training: bool, want_final: bool) -> Result:
         """Run a call for an operator: output, final states (or none), residuals (or none)."""
         prepared = self.prepare(flat, options, training, want_final)
-        if flat[-2] is not None and flat[-2].is_cpu:
-            check_packing(flat[-2], prepared.geometry.tokens)
+        check_values(flat[-2], flat[-1], prepared.geometry.tokens)
         return prepared(flat, clean=True)
 
     def backward(

@@ -15,18 +15,18 @@ import torch
 from torch.autograd import forward_ad
 
 from ..errors import ArgumentError, UnsupportedError
-from .arguments import check, check_options, check_packing
+from .arguments import PLAIN, check, check_options, check_values
 from .binding import Binder, with_token_axis
+from .differentiable import differentiable
 from .geometry import Tensors
 from .kernels import KEPT, Kernels, Options
 from .prepared import Prepared, look
 from .reference_backend import ReferenceBackend
 from .signature import Signature, StateSpec, TensorSpec
 from .sizes import evaluate
-from .torch_ops import DOUBLE_BACKWARD, operators
+from .torch_ops import operators
 
 States = dict[str, torch.Tensor]
-PLAIN = (torch.Tensor, torch.nn.Parameter)
 _grad_enabled = torch.is_grad_enabled
 _modes = torch._C._len_torch_dispatch_stack
 _functions = torch._C._len_torch_function_stack
@@ -48,62 +48,6 @@ def _refuse_forward_mode(flat: Sequence[Any]) -> None:
         raise UnsupportedError(
             "forward-mode differentiation (jvp) has no kernels; op.reference(...) serves it"
         )
-
-
-class _Differentiable(torch.autograd.Function):
-    """A plain eager call with gradients."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, kernels: Kernels, prepared: Prepared, options: Options, *flat: Any
-    ) -> Any:
-        y, finals, saved = prepared(flat)
-        ctx.set_materialize_grads(False)
-        ctx.kernels, ctx.options, ctx.finals = kernels, options, len(finals)
-        ctx.save_for_backward(*flat, *saved)
-        return (y, *finals)
-
-    @staticmethod
-    def backward(ctx: Any, grad_y: Any, *grad_finals: Any) -> Any:
-        kernels, options, layout = ctx.kernels, ctx.options, ctx.kernels.layout
-        needs = ctx.needs_input_grad[3:]
-        wanted = (*needs[: layout.buffers.start], *needs[layout.states])
-        if not ctx.finals:
-            grad_finals = (None,) * len(layout.carried)
-        tensors = (*ctx.saved_tensors, grad_y, *grad_finals)
-        if torch.is_grad_enabled():  # create_graph: a second derivative must be refused
-            apply: Any = _Gradients.apply
-            found = apply(kernels, options, wanted, *tensors)
-        else:
-            found = _Gradients.forward(None, kernels, options, wanted, *tensors)
-        cut = layout.buffers.start
-        buffers = (None,) * (layout.buffers.stop - cut)
-        return (None, None, None, *found[:cut], *buffers, *found[cut:], None, None)
-
-
-class _Gradients(torch.autograd.Function):
-    """The backward of `_Differentiable`, which has none of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, kernels: Kernels, options: Options, wanted: Any, *tensors: Any) -> Any:
-        length = kernels.layout.length
-        end = length + len(kernels.signature.saved)
-        found = kernels.backward(
-            tensors[:length],
-            tensors[length:end],
-            tensors[end],
-            tensors[end + 1 :],
-            wanted,
-            options,
-        )
-        return tuple(found)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(DOUBLE_BACKWARD)
-
-
-_differentiable: Any = _Differentiable.apply
 
 
 class CompiledRule:
@@ -219,8 +163,9 @@ class CompiledRule:
         options = Options(
             asked.get("form", "auto"), asked.get("backend", "auto"), asked.get("chunk_size")
         )
-        check_options(*options)
+        check_options(*options, asked.get("output_final_state", False))
         geometry = check(self.signature, flat)
+        check_values(flat[-2], flat[-1], geometry.tokens)
         if options.backend == "reference":
             found: dict[str, Any] = {"backend": "reference", "form": "recurrent"}
             found["chunk_size"] = None
@@ -263,6 +208,7 @@ class CompiledRule:
     def _run(
         self, flat: list[Any], options: Options, want_final: bool, step: bool
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        check_options(*options, want_final)
         if _tracing():
             return self._intercepted(flat, options, want_final, step)
         if _modes() or _functions() or _transforms() is not None:
@@ -274,11 +220,9 @@ class CompiledRule:
             key = (options, _grad_enabled(), want_final, step, look(flat))
             found = self._ready.get(key)
         except (AttributeError, RuntimeError, TypeError):
-            check_options(*options)
             check(self.signature, flat, step=step)
             raise
         if found is None:
-            check_options(*options)
             plain = all(t is None or type(t) in PLAIN for t in flat)
             if options.backend == "reference" or not plain:
                 return self._intercepted(flat, options, want_final, step)
@@ -288,10 +232,9 @@ class CompiledRule:
                 self._ready.clear()
             found = self._ready[key] = (prepared, training)
         prepared, training = found
-        if flat[-2] is not None and flat[-2].is_cpu:
-            check_packing(flat[-2], prepared.geometry.tokens)
+        check_values(flat[-2], flat[-1], prepared.geometry.tokens)
         if training:
-            y, *finals = _differentiable(self._kernels, prepared, options, *flat)
+            y, *finals = differentiable(self._kernels, prepared, options, *flat)
             return y, finals
         y, finals, _ = prepared(flat)
         return y, finals
@@ -300,9 +243,9 @@ class CompiledRule:
         self, flat: Tensors, options: Options, want_final: bool, step: bool
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         """A call that something traces or wraps, or the reference."""
-        check_options(*options)
         if options.backend == "reference":
             geometry = check(self.signature, flat, step=step)
+            check_values(flat[-2], flat[-1], geometry.tokens)
             if options.form == "chunk":
                 self._kernels.plan(geometry, options)
             if self._loop is None:
