@@ -29,9 +29,10 @@ template <int NV, class F> FW_INLINE void blocks(size n, F body) {
         for (; i0 < count; ++i0) body(constant<1>(), i0);
 }
 
-// The vectors of one block, one by one.
-template <int NV, class F> FW_INLINE void singly(size i0, F body) {
-    for (size i = i0; i < i0 + NV; ++i) body(constant<1>(), i);
+// One block in parts of W vectors.
+template <int NV, int W, class F> FW_INLINE void parts(size i0, F body) {
+    constexpr int N = NV < W ? NV : W;
+    for (size i = i0; i < i0 + NV; i += N) body(constant<N>(), i);
 }
 
 // A tensor of the call: address (0: absent) and strides in elements.
