@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fwgen import features
 from fwgen.errors import ArgumentError, InternalError, RuleError, UnsupportedError
 from fwgen.language import Rule, list_feature_maps, list_rules, load_rule, rule
 from fwgen.runtime.forks import Lock
@@ -29,6 +30,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "compile",
+    "features",
     "list_feature_maps",
     "list_rules",
     "load_rule",

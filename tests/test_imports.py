@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"fwgen", "features"},  # `features` offers the random features of FAVOR+
     "__main__": {"cli"},
     # The front: `fwgen` offers the API, `cli` and its `commands` everything.
-    "__init__": {"errors", "language", "driver", "runtime"},
+    "__init__": {"errors", "features", "language", "driver", "runtime"},
     "cli": {"fwgen", "errors", "commands", "models"},
     "commands": {"fwgen", *PIPELINE, "cli", "runtime", "verify", "bench", "models"},
 }

@@ -104,7 +104,7 @@ def open_rule(
     source: str, constants: Mapping[str, float] | None = None, maps: Mapping[str, str] | None = None
 ) -> Rule:
     """Load a rule by path or name and print its warnings; raises RuleError, or RuleNotFound."""
-    rule = load_rule(source, constants=constants or {}, maps=maps or {})
+    rule = load_rule(source, set=constants, maps=maps)
     for warning in rule.warnings:
         print(warning, file=sys.stderr)
     return rule

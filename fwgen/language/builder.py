@@ -63,6 +63,13 @@ class Builder:
         axes = tuple(self.axis(dim) for dim in self.arrays[name].dims)
         return Value(axes, Load(name, tuple(Index.of(axis) for axis in axes)))
 
+    def of_dims(self, value: Value, dims: tuple[Dim, ...]) -> Value:
+        """The value with the same sizes as they are declared: messages about it then name these."""
+        if value.dims == dims:
+            return value
+        axes = tuple(self.axis(dim) for dim in dims)
+        return replace(value, axes=axes, body=value.over(axes))
+
     def unique(self, hint: str) -> str:
         """A name that nothing else has, as near to `hint` as possible."""
         name, count = hint, self._counts.get(hint, 0)

@@ -35,7 +35,7 @@ def _named(rule: Rule, name: str, shown: Dim, dim: Dim, constant: str) -> Dim:
 def _at(rule: Rule, name: str, constants: dict[str, int]) -> Dim | None:
     """The inferred size with other constants."""
     try:
-        return dict(load_rule(rule, constants=constants).step.dims).get(name)
+        return dict(load_rule(rule, set=constants).step.dims).get(name)
     except RuleError:
         return None
 

@@ -23,7 +23,7 @@ def parse_dim(text: str, constants: Constants) -> Dim:
         node = ast.parse(text.strip(), mode="eval").body
         dim = _dim(node, constants)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise DimError(f"`{text}` is no size") from None
+        raise DimError(f"`{text}` is no size" if text.strip() else "a size is missing") from None
     value = dim.constant
     if value is not None and not 0 < value < LARGEST:
         raise DimError(f"`{text}` is {value}; a size is at least 1")
@@ -107,10 +107,12 @@ def _binds(dim: Dim, known: set[str]) -> str | None:
 class Solver:
     """Equality of sizes: by name, or by inferring a name that only states carry.
 
-    `inferable` names may become polynomials in the others; `solution` holds what was found.
+    `inferable` names may become polynomials in the others; `solution` holds what was found. What is
+    inferred while `doubt()` holds may be wrong itself: no mismatch with it is news.
     """
 
     inferable: frozenset[str] = frozenset()
+    doubt: Callable[[], bool] = lambda: False
     solution: dict[str, Dim] = field(default_factory=dict)
     disputed: set[str] = field(default_factory=set)
 
@@ -144,3 +146,5 @@ class Solver:
         for known, dim in self.solution.items():
             self.solution[known] = dim.substitute({name: value})
         self.solution[name] = value
+        if self.doubt():
+            self.disputed.add(name)

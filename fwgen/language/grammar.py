@@ -7,6 +7,7 @@ import re
 import warnings
 
 from fwgen.language import tree
+from fwgen.language.refusals import refusal
 from fwgen.language.source import Report, Span, Text
 
 DEEPEST = 100
@@ -29,31 +30,6 @@ COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
 }
-REFUSED = {
-    "AugAssign": "`{op}=` is not part of the language",
-    "Lambda": "`lambda` is not part of the language",
-    "IfExp": "`if … else` is not part of the language",
-    "If": "`if` is not part of the language",
-    "While": "`while` is not part of the language",
-    "ListComp": "a list is not part of the language",
-    "List": "a list is not part of the language",
-    "Tuple": "a tuple is not part of the language",
-    "JoinedStr": "an f-string is not part of the language",
-    "NamedExpr": "`:=` is not part of the language",
-    "Starred": "`*` arguments are not part of the language",
-    "Import": "`import` is not part of the language",
-    "ImportFrom": "`import` is not part of the language",
-    "Attribute": "attributes are not part of the language, except `.T`",
-}
-HINTS = {
-    "AugAssign": "write the sum out: `W = W + …`",
-    "IfExp": "use `where(condition, a, b)`",
-    "If": "use `where(condition, a, b)`",
-    "While": "use `for i in range(n):`",
-    "ListComp": "use `concat(e for i in range(n))` or `stack(e for i in range(n))`",
-    "List": "use `concat(…)` or `stack(…)`",
-}
-SIGNS = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "Pow": "**", "MatMult": "@", "Mod": "%"}
 
 
 class RefusedError(Exception):
@@ -133,11 +109,7 @@ class _Reader:
         return RefusedError()
 
     def unknown(self, node: ast.AST) -> RefusedError:
-        kind = type(node).__name__
-        message = REFUSED.get(kind, "this is not part of the language")
-        if isinstance(node, ast.AugAssign):
-            message = message.format(op=SIGNS.get(type(node.op).__name__, ""))
-        return self.refuse(node, message, HINTS.get(kind))
+        return self.refuse(node, *refusal(node))
 
     def statement(self, node: ast.stmt) -> tree.Statement:
         """A line of a block."""
@@ -207,7 +179,7 @@ class _Reader:
         for step in reversed(spine):
             op = BINARY.get(type(step.op))
             if op is None:
-                raise self.refuse(step, "this operator is not part of the language")
+                raise self.unknown(step)
             left = tree.Binary(self.span(step), op, left, self.expression(step.right))
         return left
 
@@ -242,8 +214,8 @@ class _Reader:
                 return tree.Subscript(self.span(node), self.expression(value), items)
             case ast.Call(func=ast.Name() as function):
                 return self.call(node, function)
-            case ast.Call(func=ast.Attribute() as function):
-                raise self.unknown(function)
+            case ast.Call(func=called):
+                raise self.unknown(called)
             case _:
                 raise self.unknown(node)
 

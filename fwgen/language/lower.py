@@ -77,7 +77,9 @@ class _Rule:
         self.locals: dict[str, Value] = {}
         self.output_phase = False
         self.mark = 0
-        self.builder = Builder(self._names(), Solver(_inferable(found)))
+        lenient = found.incomplete or read.update is None
+        solver = Solver(_inferable(found), lambda: lenient or report.noted > 0)
+        self.builder = Builder(self._names(), solver)
         values = {t.name: self._declared(t) for t in found.tensors.values()}
         constants = {name: number(value) for name, value in found.constants.items()}
         fixed = {t.name for t in found.tensors.values() if t.kind in ("param", "buffer")}
@@ -98,7 +100,7 @@ class _Rule:
             file=found.file,
             shared=shared,
             sizes=sizes,
-            lenient=found.incomplete or read.update is None,
+            lenient=lenient,
         )
 
     def _names(self) -> set[str]:
@@ -159,8 +161,10 @@ class _Rule:
         if good and value is not None and known is not None:
             good = keeps_shape(self.ev, target, known, value)
         if not good or value is None:
-            self.ev.scope.values[name] = self.old.get(name)
+            self.ev.scope.values.setdefault(name, known)
             return
+        if known is not None:
+            value = self.builder.of_dims(value, known.dims)
         self.ev.scope.values[name] = self.store(name, value, mark)
         self.mark = len(self.builder.statements)
 

@@ -12,52 +12,86 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fwgen.errors import ArgumentError
 from fwgen.language import yaml_file
 from fwgen.language.dims import DimError, parse_dim
-from fwgen.language.rule import from_document
-from fwgen.language.source import SourceFile, Span, Text, fail
+from fwgen.language.names import did_you_mean
+from fwgen.language.rule import by_name, from_document, plain_number
+from fwgen.language.source import Report, SourceFile, Span, Text, fail
 from fwgen.language.yaml_file import Node, Sequence
 
 F = TypeVar("F", bound=Callable[..., Any])
 Sections = Mapping[str, Mapping[str, Any]]
+EXAMPLES = {
+    "constants": "{'nu': 2}",
+    "inputs": "{'q': 'K', 'beta': 'scalar'}",
+    "params": "{'u': 'V'}",
+    "buffers": "{'omega': 'M K'}",
+    "state": "{'W': 'V K'}",
+    "feature_map": "{'phi(x)': 'elu(x) + 1'}",
+}
+USAGE = "write `@fwgen.rule(inputs={…}, state={…})` above the function"
 
 
 def rule(
-    *,
-    inputs: Mapping[str, Any],
-    state: Mapping[str, Any],
+    *misplaced: object,
+    inputs: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
     buffers: Mapping[str, Any] | None = None,
     constants: Mapping[str, int | float] | None = None,
     feature_map: Mapping[str, str] | None = None,
     name: str | None = None,
     doc: str | None = None,
+    **unknown: object,
 ) -> Callable[[F], F]:
     """Decorate a function whose parameters are the inputs, body `update`, and return `output`.
 
     Dims are texts such as `"K"`, `"V K"`, `"3*D + 1"`, `"scalar"`, or lists of these. The function
     comes back unchanged and carries its Rule; `fwgen.load_rule` and `fwgen.compile` take it.
-    Raises RuleError for a faulty rule, placed in the Python file.
+    Raises RuleError for a faulty rule, placed in the Python file, ArgumentError for a section that
+    is no dict, and TypeError for sections that are missing, unknown or not given by keyword.
     """
-    sections = {
-        "constants": constants or {},
+    given = {
+        "constants": constants,
         "inputs": inputs,
-        "params": params or {},
-        "buffers": buffers or {},
+        "params": params,
+        "buffers": buffers,
         "state": state,
-        "feature_map": feature_map or {},
+        "feature_map": feature_map,
     }
+    _check_usage(misplaced, [s for s, value in given.items() if value is not None], unknown)
+    sections = {section: by_name(section, v, EXAMPLES[section]) for section, v in given.items()}
+    for key, text in (("name", name), ("doc", doc)):
+        if text is not None and not isinstance(text, str):
+            raise ArgumentError(f"{key}: expected a text, found {text!r}")
 
     def decorate(function: F) -> F:
+        if not inspect.isfunction(function):
+            raise TypeError(f"`fwgen.rule` decorates a function, not {function!r}")
         source = _Source.of(function)
         title = function.__name__ if name is None else name
         words = (inspect.getdoc(function) or "") if doc is None else doc
         document = source.document(title, words, sections)
-        made = from_document(document, source.file, {}, {})
+        made = from_document(document, source.file, Report(), {}, {})
         function.__fwgen_rule__ = made  # type: ignore[attr-defined]
         return function
 
     return decorate
+
+
+def _check_usage(misplaced: tuple[object, ...], given: list[str], unknown: dict[str, Any]) -> None:
+    """Raise a TypeError, with a way out, for arguments that are not the sections of a rule."""
+    if misplaced:
+        raise TypeError(f"`fwgen.rule` takes its sections by keyword: {USAGE}")
+    for section in unknown:
+        hint = did_you_mean(section, (*EXAMPLES, "name", "doc")) or USAGE
+        if section in ("update", "output"):
+            hint = "the body of the function is the update, what it returns the output"
+        raise TypeError(f"`fwgen.rule` has no section `{section}`; {hint}")
+    for section in ("inputs", "state"):
+        if section not in given:
+            raise TypeError(f"`fwgen.rule` lacks `{section}`: {USAGE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +122,12 @@ class _Source:
             if "\t" in line:
                 raise fail(Span(file, first + number, line.index("\t") + 1), "a tab is not allowed")
         indent = len(lines[0]) - len(lines[0].lstrip())
-        node = ast.parse(textwrap.dedent(text)).body[0]
+        try:
+            node: ast.stmt | None = ast.parse(textwrap.dedent(text)).body[0]
+        except SyntaxError:  # part of a larger expression, as a lambda is
+            node = None
         if not isinstance(node, ast.FunctionDef):
-            raise fail(Span(file, first), "a rule is an ordinary function")
+            raise fail(Span(file, first), "a rule is an ordinary function, written with `def`")
         return _Source(file, node, first - 1, indent)
 
     def span(self, node: ast.AST) -> tuple[int, int]:
@@ -102,7 +139,10 @@ class _Source:
         """The rule as the YAML loader would have read it."""
         place = Span(self.file, *self.span(self.node))
         update, output = self.body()
-        if [p.arg for p in self.node.args.args] != list(sections["inputs"]):
+        taken = self.node.args
+        others = (*taken.kwonlyargs, *filter(None, (taken.vararg, taken.kwarg)))
+        names = [p.arg for p in (*taken.posonlyargs, *taken.args, *others)]
+        if others or names != list(sections["inputs"]):
             listed = ", ".join(sections["inputs"])
             message = f"the parameters of `{name}` are not its inputs ({listed}), in order"
             raise fail(place, message)
@@ -146,7 +186,8 @@ class _Source:
         if section == "feature_map":
             return _block(self.file, str(value), at)
         if section == "constants":
-            return Text.plain(self.file, repr(value), *at)
+            number = plain_number(value)
+            return Text.plain(self.file, repr(value if number is None else number), *at)
         if isinstance(value, Mapping):
             entries = []
             for key, part in value.items():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from fwgen.errors import RuleNotFound
+from fwgen.errors import ArgumentError, RuleNotFound
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Step
 from fwgen.language import yaml_file
@@ -66,15 +68,21 @@ class Rule:
 def load_rule(
     source: str | Path | Rule | Callable[..., Any],
     *,
-    constants: Constants | None = None,
+    set: Constants | None = None,
     maps: Mapping[str, str] | None = None,
 ) -> Rule:
     """Read a rule from a path, a shipped name, a decorated function, or another rule.
 
-    `constants` and `maps` replace what the rule says. Raises RuleError for a faulty rule and
-    RuleNotFound (a RuleError) where there is none.
+    `set` replaces constants of the rule, `maps` the bodies of its feature maps. Raises RuleError
+    for a faulty rule, RuleNotFound (a RuleError) where there is none, ArgumentError and TypeError
+    for arguments of another kind.
     """
-    constants, maps = dict(constants or {}), dict(maps or {})
+    constants = by_name("set", set, "{'nu': 2}")
+    maps = by_name("maps", maps, "{'phi': 'elu(x) + 1'}")
+    for name, body in maps.items():
+        if not isinstance(body, str):
+            wanted = "a formula as text, such as 'elu(x) + 1'"
+            raise ArgumentError(f"maps[{name!r}]: expected {wanted}, found {reprlib.repr(body)}")
     decorated = getattr(source, "__fwgen_rule__", None)
     if isinstance(decorated, Rule):
         source = decorated
@@ -82,16 +90,44 @@ def load_rule(
         if not constants and not maps:
             return source
         file = SourceFile(source.file, source.lines)
-        return from_document(source.document, file, constants, maps)
+        return from_document(source.document, file, Report(), constants, maps)
     if not isinstance(source, str | Path):
-        raise TypeError(f"a rule is a path, a name, a Rule or a decorated function, not {source!r}")
+        raise TypeError(_no_rule(source))
     text = _file(source)
-    return from_document(yaml_file.read(text), text, constants, maps)
+    report = Report()
+    return from_document(yaml_file.read(text, report), text, report, constants, maps)
+
+
+def by_name(argument: str, given: object, example: str) -> dict[str, Any]:
+    """An argument that is a dict by name; raises ArgumentError for anything else."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        wanted = f"a dict by name, such as {example}"
+        raise ArgumentError(f"{argument}: expected {wanted}, found {reprlib.repr(given)}")
+    for name in given:
+        if not isinstance(name, str):
+            raise ArgumentError(f"{argument}: expected names as keys, found {reprlib.repr(name)}")
+    return dict(given)
+
+
+def _no_rule(source: object) -> str:
+    """What to say of a thing that no rule can be read from."""
+    if inspect.isfunction(source):
+        above = "put `@fwgen.rule(inputs={…}, state={…})` above it"
+        return f"the function `{source.__name__}` is not decorated as a rule: {above}"
+    if isinstance(getattr(source, "rule", None), Rule):
+        return f"{reprlib.repr(source)} is compiled already; its `.rule` is the Rule"
+    return f"a rule is a path, a name, a Rule or a decorated function, not {reprlib.repr(source)}"
 
 
 def _file(source: str | Path) -> SourceFile:
     """The text of a path, or of a shipped rule."""
     name, path = str(source), Path(source)
+    if isinstance(source, str) and ("\n" in name or name.lstrip().startswith("{")):
+        begin = reprlib.repr(name)
+        hint = "write the text to a file and pass its path: `Path('rule.yaml').write_text(text)`"
+        raise RuleNotFound(f"{begin} is no path or name, but a text\n  hint: {hint}")
     if isinstance(source, str) and name in list_rules() and not path.is_file():
         return yaml_file.decode(f"{name}.yaml", rule_path(name).read_bytes())
     looks_like_path = isinstance(source, Path) or "/" in name or name.endswith((".yaml", ".yml"))
@@ -100,23 +136,29 @@ def _file(source: str | Path) -> SourceFile:
             with path.open("rb") as stream:
                 return yaml_file.decode(name, stream.read(yaml_file.MOST_BYTES + 1))
     except OSError as error:
-        raise RuleNotFound(f"cannot read the rule `{name}`: {error.strerror or error}") from None
+        why = error.strerror or error
+        raise RuleNotFound(f"cannot read the rule `{_short(name)}`: {why}") from None
     except ValueError as error:
         if type(error) is not ValueError:
             raise
-        raise RuleNotFound(f"cannot read the rule `{name}`: {error}") from None
+        raise RuleNotFound(f"cannot read the rule `{_short(name)}`: {error}") from None
     hint = did_you_mean(name, list_rules()) or "`fwgen list` shows the shipped rules"
-    raise RuleNotFound(f"there is no rule `{name}`, shipped or as a file\n  hint: {hint}")
+    raise RuleNotFound(f"there is no rule `{_short(name)}`, shipped or as a file\n  hint: {hint}")
+
+
+def _short(name: str) -> str:
+    """A path as messages show it."""
+    return name if len(name) <= 200 else f"{name[:100]}…{name[-80:]}"
 
 
 def from_document(
     document: yaml_file.Mapping,
     file: SourceFile,
+    report: Report,
     constants: Constants,
     maps: Mapping[str, str],
 ) -> Rule:
-    """Check and lower a document; every independent fault is in the RuleError."""
-    report = Report()
+    """Check and lower a document; every independent fault is in the RuleError, `report`'s too."""
     constants = {name: _number(name, value) for name, value in constants.items()}
     try:
         return _checked(document, file, report, constants, maps)
@@ -124,14 +166,27 @@ def from_document(
         raise fail(Span(file), "the rule nests too deep") from None
 
 
+def plain_number(value: object) -> int | float | None:
+    """A finite number of any numeric type as int or float, or None."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    if isinstance(value, Integral) and abs(int(value)) < 2**53:
+        return int(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if abs(number) <= 1e308 else None
+
+
 def _number(name: str, value: object) -> int | float:
     """A replaced constant as a plain number."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**53:
-        return int(value)
-    if isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) <= 1e308:
-        return float(value)
-    place = Span(SourceFile(f"<set {name}>", (str(value),)))
-    raise fail(place, f"the constant `{name}` is no finite number: {value!r}")
+    number = plain_number(value)
+    if number is None:
+        shown = reprlib.repr(value)
+        place = Span(SourceFile(f"<set {name}>", (shown,)), width=len(shown))
+        raise fail(place, f"the constant `{name}` is no finite number: {shown}")
+    return number
 
 
 def _checked(

@@ -35,7 +35,7 @@ class _Reader:
     def __init__(self, document: yaml_file.Mapping, file: SourceFile, report: Report) -> None:
         self.document = document
         self.report = report
-        self.found = Declarations(file)
+        self.found = Declarations(file, incomplete=bool(report.errors))
 
     def entries(self, section: str) -> Iterator[tuple[Text, Node]]:
         """Keys and values of a section that is a mapping; an absent or empty one has none."""
@@ -171,7 +171,7 @@ class _Reader:
                 found.append(parse_dim(item.value, self.found.constants))
             except DimError as fault:
                 if not (self.found.faulty & set(re.findall(r"\w+", item.value))):
-                    self.report.error(item.span(), str(fault))
+                    self.report.error(item.span(), str(fault), _as_list(item.value))
                 return None
         return tuple(found)
 
@@ -217,6 +217,15 @@ class _Reader:
                 self.report.error(key.span(), fault)
                 return False
         return True
+
+
+def _as_list(text: str) -> str | None:
+    """A hint for sizes that stand side by side, as in `V K` or `(V, K)`."""
+    words = re.findall(r"\w+", text)
+    if not words:
+        return "write a name, a list such as `[V, K]`, or `scalar`"
+    apart = re.fullmatch(r"[(\[]?\s*\w+(?:\s*[,;x×]\s*\w+|\s+\w+)+\s*[)\]]?", text.strip())
+    return f"a list of sizes is `[{', '.join(w for w in words if w != 'x')}]`" if apart else None
 
 
 def _dim_nodes(node: Node) -> tuple[Node, ...]:

@@ -42,8 +42,8 @@ def feature_maps() -> dict[str, FeatureMap]:
 
 def _feature_map(path: Path) -> FeatureMap:
     file = yaml_file.decode(path.name, path.read_bytes())
-    document = yaml_file.read(file)
     report = Report()
+    document = yaml_file.read(file, report)
     inputs = _entries(document.get("inputs"))
     options = {}
     for name, node in _entries(document.get("constants")).items():

@@ -81,6 +81,8 @@ class Report:
     """Faults and warnings of one rule. A place is reported once, by its first fault."""
 
     errors: dict[tuple[str, int, int], Diagnostic] = field(default_factory=dict)
+    noted: int = 0
+    """Faults so far, those at a place that has one already included."""
     warnings: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -92,6 +94,7 @@ class Report:
         """Note a fault."""
         place = (span.file.name, span.line, span.column)
         fault = Diagnostic(*place, message, span.source, span.width, hint)
+        self.noted += 1
         self.errors.setdefault(place, fault)
 
     def warn(self, span: Span, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 
 from fwgen.language import tree
 from fwgen.language.evaluate import Evaluator
@@ -26,23 +26,25 @@ def run(ev: Evaluator, statements: tuple[tree.Statement, ...], assign: Assigner)
             case tree.For():
                 _loop(ev, statement, assign)
             case tree.Broken(_, names):
-                ev.scope.values.update(dict.fromkeys(n for n in names if not _known(ev, n)))
+                _unknown(ev, names)
             case tree.Evaluate(span, value):
-                if ev.value(value) is not None:
+                before = ev.report.noted
+                ev.value(value)
+                if ev.report.noted == before:
                     hint = "assign it to a name, or leave it out"
                     ev.error(span, "this line computes a value that nothing uses", hint)
 
 
-def _known(ev: Evaluator, name: str) -> bool:
-    """Names that stay what they are although a broken line seems to assign them."""
-    return name in ev.scope.values and name in ev.shared
+def _unknown(ev: Evaluator, names: Iterable[str]) -> None:
+    """Note names that only a broken line assigns; others stay what they are, as shapes do."""
+    for name in names:
+        ev.scope.values.setdefault(name, None)
 
 
 def _loop(ev: Evaluator, node: tree.For, assign: Assigner) -> None:
     numbers = rounds(ev, node.range)
     if not free(ev, node.variable) or numbers is None:
-        names = (name.name for name in tree.assignments(node.body))
-        ev.scope.values.update(dict.fromkeys(n for n in names if not _known(ev, n)))
+        _unknown(ev, (name.name for name in tree.assignments(node.body)))
         return
     for number in numbers:
         with ev.bound(node.variable.name, number):

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fwgen.language.source import SourceFile, Span, Text, fail
+from fwgen.language.source import Report, SourceFile, Span, Text, fail
 
 MOST_BYTES = 64 * 1024
 DEEPEST = 100
@@ -78,11 +78,15 @@ def _check_nesting(file: SourceFile, number: int, line: str) -> None:
             raise fail(Span(file, number, column), f"nested more than {DEEPEST} deep")
 
 
-def read(file: SourceFile) -> Mapping:
-    """The document of a file, whose top level is a mapping. Raises RuleError with a place."""
+def read(file: SourceFile, report: Report) -> Mapping:
+    """The document of a file, whose top level is a mapping.
+
+    A key that occurs twice is reported, and its first value stands; any other fault raises a
+    RuleError with a place.
+    """
     events = yaml.parse("\n".join(file.lines), Loader=yaml.SafeLoader)
     try:
-        node = _document(file, events)
+        node = _Reader(file, report).document(events)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         span = _span(file, mark) if mark else Span(file)
@@ -105,50 +109,62 @@ def _span(file: SourceFile, mark: _Mark) -> Span:
     return Span(file, line, min(mark.column, width) + 1)
 
 
-def _document(file: SourceFile, events: Iterator[yaml.Event]) -> Node | None:
-    node: Node | None = None
-    documents = 0
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise fail(_span(file, event.start_mark), "a rule is one document")
-            if event.version or event.tags:
-                raise fail(_span(file, event.start_mark), "YAML directives are not allowed")
-        elif isinstance(event, yaml.NodeEvent):
-            node = _node(file, event, events, 0)
-    return node
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Events of one file -> nodes."""
 
+    file: SourceFile
+    report: Report
 
-def _node(file: SourceFile, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
-    span = _span(file, event.start_mark)
-    if isinstance(event, yaml.AliasEvent):
-        raise fail(span, "aliases are not allowed: write the value out")
-    if getattr(event, "anchor", None) is not None:
-        raise fail(span, "anchors are not allowed")
-    if getattr(event, "tag", None) is not None:
-        raise fail(span, "tags are not allowed")
-    if depth > DEEPEST:
-        raise fail(span, f"nested more than {DEEPEST} deep")
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(file, event, span)
-    if isinstance(event, yaml.SequenceStartEvent):
-        items = []
-        while not isinstance(item := next(events), yaml.SequenceEndEvent):
-            items.append(_node(file, item, events, depth + 1))
-        return Sequence(tuple(items), span)
-    entries: dict[str, tuple[Text, Node]] = {}
-    while not isinstance(item := next(events), yaml.MappingEndEvent):
-        key = _node(file, item, events, depth + 1)
-        if not isinstance(key, Text):
-            raise fail(span_of(key), "a key is one word", FORMULA_HINT)
-        if key.value == "<<":
-            raise fail(key.span(), "merge keys are not allowed")
-        if key.value in entries:
-            first = entries[key.value][0].span().line
-            raise fail(key.span(), f"`{key.value}` occurs twice; first on line {first}")
-        entries[key.value] = key, _node(file, next(events), events, depth + 1)
-    return Mapping(tuple(entries.values()), span)
+    def document(self, events: Iterator[yaml.Event]) -> Node | None:
+        node: Node | None = None
+        documents = 0
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise fail(_span(self.file, event.start_mark), "a rule is one document")
+                if event.version or event.tags:
+                    place = _span(self.file, event.start_mark)
+                    raise fail(place, "YAML directives are not allowed")
+            elif isinstance(event, yaml.NodeEvent):
+                node = self.node(event, events, 0)
+        return node
+
+    def node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        span = _span(self.file, event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            raise fail(span, "aliases are not allowed: write the value out")
+        if getattr(event, "anchor", None) is not None:
+            raise fail(span, "anchors are not allowed")
+        if getattr(event, "tag", None) is not None:
+            raise fail(span, "tags are not allowed")
+        if depth > DEEPEST:
+            raise fail(span, f"nested more than {DEEPEST} deep")
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(self.file, event, span)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(item := next(events), yaml.SequenceEndEvent):
+                items.append(self.node(item, events, depth + 1))
+            return Sequence(tuple(items), span)
+        return self.mapping(span, events, depth)
+
+    def mapping(self, span: Span, events: Iterator[yaml.Event], depth: int) -> Mapping:
+        entries: dict[str, tuple[Text, Node]] = {}
+        while not isinstance(item := next(events), yaml.MappingEndEvent):
+            key = self.node(item, events, depth + 1)
+            if not isinstance(key, Text):
+                raise fail(span_of(key), "a key is one word", FORMULA_HINT)
+            if key.value == "<<":
+                raise fail(key.span(), "merge keys are not allowed")
+            value = self.node(next(events), events, depth + 1)
+            if key.value in entries:
+                first = entries[key.value][0].span().line
+                self.report.error(key.span(), f"`{key.value}` occurs twice; first on line {first}")
+            else:
+                entries[key.value] = key, value
+        return Mapping(tuple(entries.values()), span)
 
 
 def _scalar(file: SourceFile, event: yaml.ScalarEvent, span: Span) -> Text:

@@ -72,7 +72,7 @@ def judge(text: str, folder: Path) -> bool:
     """Load a text; whether it is a rule."""
     path = folder / "fuzzed.yaml"
     path.write_text(text, encoding="utf-8", errors="replace", newline="")
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         rule = load_rule(path)
     except RuleError as error:
@@ -88,7 +88,7 @@ def judge(text: str, folder: Path) -> bool:
         assert load_rule(path).to_yaml() == rule.to_yaml()
         return True
     finally:
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
     return False
 
 

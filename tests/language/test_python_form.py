@@ -83,7 +83,7 @@ def test_every_section(tmp_path):
     path.write_text(rule.to_yaml())
     assert fwgen.load_rule(path).to_yaml() == rule.to_yaml()
     assert len(rule.step.statements) == len(fwgen.load_rule(path).step.statements)
-    assert fwgen.load_rule(full, constants={"n": 3}).constants["n"] == 3
+    assert fwgen.load_rule(full, set={"n": 3}).constants["n"] == 3
 
 
 def refused(decorate) -> list:
@@ -160,3 +160,97 @@ def test_what_is_no_rule():
         fwgen.load_rule(3)
     with pytest.raises(TypeError):
         fwgen.load_rule(line_of)
+
+
+def plain(q):
+    """A function to decorate wrongly."""
+    W = W + q
+    return W
+
+
+SECTIONS = {"inputs": {"q": "K"}, "state": {"W": "K"}}
+
+
+@pytest.mark.parametrize(
+    "decorate, words",
+    [
+        (fwgen.rule, "takes its sections by keyword: write `@fwgen.rule(inputs={…}, state={…})`"),
+        (lambda f: fwgen.rule({"q": "K"}, {"W": "K"})(f), "by keyword"),
+        (lambda f: fwgen.rule(inputs={"q": "K"})(f), "lacks `state`: write `@fwgen.rule("),
+        (lambda f: fwgen.rule(**SECTIONS, param={"u": "K"})(f), "did you mean `params`?"),
+        (lambda f: fwgen.rule(**SECTIONS, update="W = W")(f), "the body of the function is the up"),
+        (lambda f: fwgen.rule(**SECTIONS, foo=3)(f), "no section `foo`; write `@fwgen.rule("),
+        (lambda f: fwgen.rule(**SECTIONS)(None), "decorates a function, not None"),
+        (lambda f: fwgen.rule(**SECTIONS)(Path), "decorates a function, not <class"),
+    ],
+)
+def test_a_decorator_that_is_used_wrongly(decorate, words):
+    with pytest.raises(TypeError) as error:
+        decorate(plain)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"inputs": ["q"]},
+            "inputs: expected a dict by name, such as {'q': 'K', 'beta': 'scalar'}",
+        ),
+        ({"inputs": "q: K"}, "found 'q: K'"),
+        ({"state": "V K"}, "state: expected a dict by name, such as {'W': 'V K'}, found 'V K'"),
+        ({"inputs": {1: "K"}}, "inputs: expected names as keys, found 1"),
+        ({"feature_map": "phi"}, "feature_map: expected a dict"),
+        ({"name": 3}, "name: expected a text, found 3"),
+        ({"doc": 3}, "doc: expected a text, found 3"),
+    ],
+)
+def test_sections_of_another_kind(changes, words):
+    with pytest.raises(fwgen.ArgumentError) as error:
+        fwgen.rule(**{**SECTIONS, **changes})(plain)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"inputs": {"q": None}}, "None"),
+        ({"inputs": {"q": 2.5}}, "2.5"),
+        ({"inputs": {"q": {"dims": "K"}}}, "dims are a name"),
+        ({"constants": {"c": "2"}}, "finite number"),
+        ({"constants": {"c": True}}, "finite number"),
+        ({"feature_map": {"phi": None}}, "constant"),
+    ],
+)
+def test_values_of_another_kind_are_placed(changes, words):
+    with pytest.raises(fwgen.RuleError, match=r"test_python_form\.py:\d+:\d+: error") as error:
+        fwgen.rule(**{**SECTIONS, **changes})(plain)
+    assert words in str(error.value)
+
+
+def test_constants_of_any_numeric_type():
+    np = pytest.importorskip("numpy")
+    constants = {"a": np.float64(0.5), "b": np.int32(2), "c": 3}
+
+    @fwgen.rule(inputs={"q": "K"}, state={"W": "K"}, constants=constants)
+    def numbers(q):
+        W = a * W + b * c * q
+        return W
+
+    assert fwgen.load_rule(numbers).constants == {"a": 0.5, "b": 2, "c": 3}
+
+
+def test_arguments_that_take_more_than_the_inputs():
+    def decorate():
+        @fwgen.rule(inputs={"q": "K"}, state={"W": "K"})
+        def spoilt(q, *rest):
+            W = W + q
+            return W
+
+    (fault,) = refused(decorate)
+    assert "are not its inputs (q)" in fault.message
+
+
+def test_a_lambda_is_no_rule():
+    (fault,) = refused(lambda: fwgen.rule(**SECTIONS)(lambda q: q))
+    assert "`def`" in fault.message

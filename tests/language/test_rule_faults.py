@@ -1,5 +1,10 @@
 """Every fault of a rule: one message, at its place, over its text."""
 
+import itertools
+import tempfile
+from functools import cache
+from pathlib import Path
+
 import pytest
 from faulty import SOUND, faults, spoil
 
@@ -80,6 +85,12 @@ FAULTS = {
     "augmented": ("z = z + kf", "z += kf", 24, "z += kf", "`+=`"),
     "lambda": ("sum(r)", "(lambda: r)()", 20, None, "not part"),
     "attribute": ("sum(r)", "r.data", 20, "r.data", "attributes"),
+    "power of Python's kind": ("u * t", "u ^ 2", 27, "y / dot(z, phi(q)) + u ^ 2", "`^`"),
+    "whole division": ("u * t", "u // 2", 27, "u // 2", "`//`"),
+    "bit operator": ("u * t", "where(t > 0 | t < 9, u, v)", 27, "0 | t", "`|`"),
+    "tilde": ("u * t", "where(~(t > 0), u, v)", 27, "~(t > 0)", "`~`"),
+    "method": ("u * t", "u.sum() * v", 27, "u.sum", "attributes"),
+    "call of a call": ("u * t", "exp(u)(v)", 27, "exp(u)", "a name can be called"),
     "two targets": ("z = z + kf", "z = w = kf", 24, "z = w = kf", "one name"),
     "conditional": ("u * t", "(u if t else v)", 27, "u if t else v", "`if … else`"),
     "slice with a step": ("u * t", "u[::2]", 27, "2", "no step"),
@@ -95,6 +106,9 @@ FAULTS = {
     "key twice": ("  k: K", "  q: K", 6, "q", "twice"),
     "no number": ("nu: 2", "nu: two", 3, "two", "finite number"),
     "bad size": ("[V, F]", "[V, 1.5]", 15, "1.5", "no size"),
+    "sizes side by side": ("[V, F]", "V F", 15, "V F", "no size"),
+    "sizes in brackets": ("[V, F]", "(V, F)", 15, "(V, F)", "no size"),
+    "no size at all": ("  g: K", "  g:", 9, None, "size is missing"),
     "size zero": ("[V, F]", "[V, 0]", 15, "0", "at least 1"),
     "size of a fraction": ("[V, F]", "[V, eps]", 15, "eps", "integer"),
     "unbound size": ("omega: [M, K]", "omega: [M*M, K]", 13, "M*M", "cannot be found"),
@@ -152,6 +166,79 @@ def test_independent_faults_come_together(tmp_path):
     assert [fault.marked for fault in found] == ["ones", "omegas", "vv", "z += kf", "uu"]
 
 
+PAIRS = [(a, b) for a, b in itertools.combinations(FAULTS, 2) if FAULTS[a][2] != FAULTS[b][2]]
+PAIRS = [(a, b) for a, b in PAIRS if "\n" not in FAULTS[a][1] + FAULTS[b][1]]
+
+
+def spoilt_twice(a, b):
+    """The sound rule with two independent changes, None where they meet."""
+    first, second = (spoil(*FAULTS[name][:2]) for name in (a, b))
+    if FAULTS[b][0] not in first or FAULTS[a][0] not in second:
+        return None
+    text = first.replace(*FAULTS[b][:2], 1)
+    return text if text == second.replace(*FAULTS[a][:2], 1) else None
+
+
+@cache
+def alone(name):
+    """The place of one fault in the rule that is sound otherwise."""
+    with tempfile.TemporaryDirectory() as folder:
+        (fault,) = faults(spoil(*FAULTS[name][:2]), Path(folder))
+    return fault.line, fault.column
+
+
+def assert_no_consequences(a, b, folder):
+    """Two faults of different lines are reported where each of them is alone, and nowhere else."""
+    text = spoilt_twice(a, b)
+    if text is None:
+        return
+    found = [(fault.line, fault.column) for fault in faults(text, folder)]
+    assert found and len(set(found)) == len(found)
+    assert set(found) <= {alone(a), alone(b)}, (a, b, found)
+
+
+@pytest.mark.parametrize("first", range(7))
+def test_two_faults_have_no_consequences(first, tmp_path):
+    for a, b in PAIRS[first::91]:
+        assert_no_consequences(a, b, tmp_path)
+
+
+@pytest.mark.slow
+def test_any_two_faults_have_no_consequences(tmp_path):
+    for a, b in PAIRS:
+        assert_no_consequences(a, b, tmp_path)
+
+
+KNOWN = {
+    **{"start value": 16, "unknown section": 2, "key of a state": 16, "rule name": 1},
+    **{"unknown name": 23, "too few arguments": 23, "augmented": 24, "line without effect": 25},
+    **{"two targets": 24, "condition as a value": 23, "unknown name in a map": 19, "cycle": 20},
+    **{"huge number": 27, "conditional": 27, "t in a map": 20, "constant assigned": 26},
+    **{"index outside": 27, "division by zero": 27, "unknown function": 23, "state in output": 26},
+}
+"""Faults that leave every name and size known, and their lines."""
+
+
+def test_two_faults_that_hide_nothing_are_both_reported(tmp_path):
+    pairs = [(a, b) for a, b in itertools.combinations(KNOWN, 2) if KNOWN[a] != KNOWN[b]]
+    for a, b in pairs:
+        text = spoilt_twice(a, b)
+        if text is not None and KNOWN[a] not in (19, 20) and KNOWN[b] not in (19, 20):
+            assert len(faults(text, tmp_path)) == 2, (a, b)
+
+
+def test_a_key_that_occurs_twice_hides_no_other_fault(tmp_path):
+    text = SOUND.replace("  u: V", "  u: V\n  u: V").replace("v - W", "v - W[0, 0, 0]")
+    found = faults(text.replace("nu: 2", "nu: two"), tmp_path)
+    assert [fault.line for fault in found] == [3, 12, 24]
+
+
+def test_a_fault_in_a_loop_is_reported_once(tmp_path):
+    lines = "  for i in range(3):\n      W @ nothing(kf)\n  z = z + kf"
+    (fault,) = faults(SOUND.replace("  z = z + kf", lines), tmp_path)
+    assert fault.marked == "nothing"
+
+
 def test_a_fault_is_not_repeated_by_what_follows_from_it(tmp_path):
     found = faults(SOUND.replace("kf = phi(k * exp(g))", "kf = nothing(k)"), tmp_path)
     assert [fault.marked for fault in found] == ["nothing"]
@@ -167,6 +254,18 @@ def test_a_fault_is_not_repeated_by_what_follows_from_it(tmp_path):
         ("dot(z, phi(q))", "(z @ phi(q))", "dot(a, b)"),
         ("z = z + kf", "z = z + W", "row(x)"),
         ("z = z + kf", "z += kf", "W = W + …"),
+        ("z = z + kf", "z *= 2", "W = W * …"),
+        ("u * t", "u ^ 2", "`x ** n` is the power"),
+        ("u * t", "u // 2", "`/` divides"),
+        ("u * t", "where(t > 0 & t < 9, u, v)", "`and`"),
+        ("u * t", "where(~(t > 0), u, v)", "`not`"),
+        ("u * t", "u.sum() * v", "`sum(x)`"),
+        ("[V, F]", "V F", "a list of sizes is `[V, F]`"),
+        ("[V, F]", "V, F", "a list of sizes is `[V, F]`"),
+        ("[V, F]", "(V, F)", "a list of sizes is `[V, F]`"),
+        ("[V, F]", "V x F", "a list of sizes is `[V, F]`"),
+        ("[V, F]", "[V F]", "a list of sizes is `[V, F]`"),
+        ("  u: V", "  u:", "a name, a list such as `[V, K]`, or `scalar`"),
         ("u * t", "(u if t else v)", "where(condition, a, b)"),
         ("u * t", "max(u, v) * t", "maximum(a, b)"),
     ],
@@ -211,7 +310,7 @@ def test_a_rule_cannot_take_the_name_of_a_tensor_of_a_shipped_map(tmp_path):
 
 
 def test_unknown_constant_and_map(tmp_path):
-    (fault,) = faults(SOUND, tmp_path, constants={"mu": 1})
+    (fault,) = faults(SOUND, tmp_path, set={"mu": 1})
     assert "`mu`" in fault.message
     (fault,) = faults(SOUND, tmp_path, maps={"psi": "x"})
     assert "`psi`" in fault.message

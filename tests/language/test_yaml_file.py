@@ -7,7 +7,7 @@ from faulty import SOUND, faults, spoil
 
 from fwgen import RuleError, load_rule
 from fwgen.language import yaml_file
-from fwgen.language.source import SourceFile, Text
+from fwgen.language.source import Report, SourceFile, Text
 
 REFUSED = {
     "tab": ("  q: K", "\tq: K", 5, 1, "tab"),
@@ -105,7 +105,7 @@ def test_words_of_yaml_are_names(tmp_path):
 
 def places(line: str) -> list[str]:
     """The character of the line at the place of every character of its first value."""
-    node = yaml_file.read(SourceFile.of("x", line)).entries[0][1]
+    node = yaml_file.read(SourceFile.of("x", line), Report()).entries[0][1]
     assert isinstance(node, Text)
     spans = [node.span(0, i, i + 1) for i in range(len(node.value))]
     return [line[span.column - 1 : span.column - 1 + span.width] for span in spans]
@@ -127,7 +127,7 @@ def test_every_character_knows_its_place(line, characters):
 
 def test_a_block_knows_its_lines():
     file = SourceFile.of("x", "a: |\n\n    first\n      second\n  # comment\nb: c\n")
-    node = yaml_file.read(file).entries[0][1]
+    node = yaml_file.read(file, Report()).entries[0][1]
     assert isinstance(node, Text)
     for number, line in enumerate(node.value.split("\n")):
         if line.strip():
