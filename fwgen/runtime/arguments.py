@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError
+from .binding import CARRIED
 from .geometry import Geometry, Layout
 from .signature import Poly, Signature, TensorSpec
 from .sizes import Axis, bind, evaluate, text
@@ -60,7 +61,7 @@ class _Checker:
 
     def __init__(self, signature: Signature, layout: Layout, flat: Sequence[Any], step: bool):
         self.signature, self.layout, self.flat = signature, layout, flat
-        self.step = step
+        self.step, self.carried = step, CARRIED[step]
         self.axes: list[Axis] = []
 
     def geometry(self) -> Geometry:
@@ -71,7 +72,7 @@ class _Checker:
         heads += self._per_head(("params", self.layout.starts, self.signature.starts))
         heads += self._per_head(("buffers", self.layout.buffers, self.signature.buffers))
         states = self._states()
-        sizes, origin = bind(self.axes, self.signature.free_dims)
+        sizes, origin = bind(self.axes, self.signature.free_dims, self.carried)
         self._sizes(sizes, origin)
         dtype = self._dtypes(inputs, heads, states)
         self._position(position)
@@ -154,8 +155,8 @@ class _Checker:
         for spec, value in zip(self.signature.states, self.flat[self.layout.states], strict=True):
             if value is None:
                 continue
-            label = f"initial_state[{spec.name!r}]"
-            _tensor(label, value, ("N", "H"), spec.dims)
+            label = f"{self.carried}[{spec.name!r}]"
+            _tensor(label, value, ("B" if self.step else "N", "H"), spec.dims)
             if value.shape[0] != self.sequences or value.shape[1] != self.heads:
                 raise ArgumentError(
                     f"{label}: expected {self.sequences} sequences and {self.heads} heads, "
@@ -226,7 +227,7 @@ class _Checker:
             if given and self.signature.uses_position:
                 raise ArgumentError(
                     "position: the rule uses t, expected the index of each sequence's first token "
-                    "beside initial_state, found None"
+                    f"beside {self.carried}, found None"
                 )
             return
         if not isinstance(position, torch.Tensor) or position.dtype != torch.int64:
@@ -241,7 +242,7 @@ class _Checker:
         names += [f"params[{spec.name!r}]" for spec in self.signature.params]
         names += [f"params[{spec.name!r}]" for spec in self.signature.starts]
         names += [f"buffers[{spec.name!r}]" for spec in self.signature.buffers]
-        names += [f"initial_state[{spec.name!r}]" for spec in self.signature.states]
+        names += [f"{self.carried}[{spec.name!r}]" for spec in self.signature.states]
         names += ["cu_seqlens", "position"]
         for name, value in zip(names, self.flat, strict=True):
             if value is not None and value.device != device:

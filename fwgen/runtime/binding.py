@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -10,9 +11,22 @@ import torch
 from ..errors import ArgumentError
 from .signature import Signature
 
+HEADS = ("params", "buffers")
+CALL = (*HEADS, "initial_state", "output_final_state", "cu_seqlens", "position")
+OPTIONS = {
+    False: (*CALL, "form", "backend", "chunk_size"),
+    True: ("state", *HEADS, "position", "backend"),
+}
+"""What a call takes beside inputs, and a step (True)."""
+CARRIED = {False: "initial_state", True: "state"}
+"""What the argument is called that holds the states, in a call and in a step (True)."""
+
 
 class Binder:
-    """Puts the arguments of a rule's calls in order; checks names, not tensors."""
+    """Puts the arguments of a rule's calls in order; checks names, not tensors.
+
+    `step` in its methods says that the call is one of `step`, whose arguments have other names.
+    """
 
     def __init__(self, signature: Signature) -> None:
         self.inputs = tuple(spec.name for spec in signature.inputs)
@@ -30,6 +44,8 @@ class Binder:
         initial: Any,
         cu_seqlens: Any,
         position: Any,
+        *,
+        step: bool = False,
     ) -> list[Any]:
         """The flat list of a call's tensors."""
         if named or len(inputs) != len(self.inputs):
@@ -39,14 +55,16 @@ class Binder:
             flat += _group("params", self.params, params)
         if self.buffers or buffers:
             flat += _group("buffers", self.buffers, buffers)
-        flat += self.fresh if initial is None else self.initial(initial)
+        flat += self.fresh if initial is None else self.initial(initial, CARRIED[step])
         if isinstance(position, int) and not isinstance(position, bool):
             position = _positions(position, flat[0], cu_seqlens)
         flat.append(cu_seqlens)
         flat.append(position)
         return flat
 
-    def in_order(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    def in_order(
+        self, inputs: Sequence[Any], named: Mapping[str, Any], *, step: bool = False
+    ) -> list[Any]:
         """The inputs in declared order, from those by position and those by keyword."""
         names = self.inputs
         if len(inputs) > len(names):
@@ -56,7 +74,7 @@ class Binder:
         found = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
             if name not in names:
-                raise ArgumentError(f"{name}: no such argument; the inputs are {', '.join(names)}")
+                raise ArgumentError(f"{name}: no such argument; {self._nearest(name, step)}")
             if name in found:
                 raise ArgumentError(f"{name}: given by position and by keyword")
             found[name] = value
@@ -65,24 +83,34 @@ class Binder:
                 raise ArgumentError(f"{name}: missing; expected a tensor for this input")
         return [found[name] for name in names]
 
-    def initial(self, initial: Any) -> list[Any]:
-        """The states in order, None for those that start fresh."""
+    def _nearest(self, name: str, step: bool) -> str:
+        """What an unknown argument may have meant."""
+        known = (*self.inputs, *OPTIONS[step])
+        if step and name in OPTIONS[False] and name != CARRIED[False]:
+            return "a call takes it, `step` does not"
+        near = get_close_matches(name, known, n=1)
+        near += [o for o in OPTIONS[step] if o in name or name in o]
+        if near:
+            return f"did you mean `{near[0]}`?"
+        return f"the inputs are {', '.join(self.inputs)}"
+
+    def initial(self, initial: Any, argument: str = CARRIED[False]) -> list[Any]:
+        """The states in order, None for those that start fresh; `argument` holds them."""
         names = self.states
         if isinstance(initial, torch.Tensor):
             if len(names) != 1:
                 raise ArgumentError(
-                    f"initial_state: expected a dict by name ({', '.join(names)}), found a tensor"
+                    f"{argument}: expected a dict by name ({', '.join(names)}), found a tensor"
                 )
             return [initial]
         if not isinstance(initial, Mapping):
             raise ArgumentError(
-                "initial_state: expected a dict by name or a tensor, "
-                f"found {type(initial).__name__}"
+                f"{argument}: expected a dict by name or a tensor, found {type(initial).__name__}"
             )
         for name in initial:
             if name not in names:
                 raise ArgumentError(
-                    f"initial_state: no state is called {name!r}, expected {', '.join(names)}"
+                    f"{argument}: no state is called {name!r}, expected {', '.join(names)}"
                 )
         return [initial.get(name) for name in names]
 

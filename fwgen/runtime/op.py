@@ -140,9 +140,9 @@ class CompiledRule:
 
         `state` is what the last step returned, or None at the start; it is left as it is.
         """
-        bound = self._binder.in_order(inputs, named)
+        bound = self._binder.in_order(inputs, named, step=True)
         wide = [with_token_axis(n, t) for n, t in zip(self._binder.inputs, bound, strict=True)]
-        flat = self._binder.flat(wide, {}, params, buffers, state, None, position)
+        flat = self._binder.flat(wide, {}, params, buffers, state, None, position, step=True)
         y, finals = self._run(flat, Options("auto", backend, None), True, True)
         return y.squeeze(1), dict(zip(self._states, finals, strict=True))
 

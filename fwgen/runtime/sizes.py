@@ -72,10 +72,13 @@ def _solve(axis: Axis, sizes: Mapping[str, int]) -> tuple[str, int] | None:
     return name, rest // per
 
 
-def bind(axes: Sequence[Axis], free: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
+def bind(
+    axes: Sequence[Axis], free: Sequence[str], carried: str = "initial_state"
+) -> tuple[dict[str, int], dict[str, str]]:
     """Sizes of all free dims and the tensor that each was bound from.
 
     Plain names bind first, in order; then names that occur linearly, where they divide exactly.
+    `carried` is the argument that holds the states.
     Raises ArgumentError for a size below 1 and for a dim that no tensor determines.
     """
     sizes: dict[str, int] = {}
@@ -104,6 +107,6 @@ def bind(axes: Sequence[Axis], free: Sequence[str]) -> tuple[dict[str, int], dic
         if name not in sizes:
             raise ArgumentError(
                 f"{name}: the size of this dim follows from no tensor of the call; "
-                "pass initial_state with all states"
+                f"pass {carried} with all states"
             )
     return sizes, origin

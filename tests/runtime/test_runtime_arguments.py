@@ -91,6 +91,52 @@ def test_step_messages_have_no_token_axis(op):
         op.step(q, 1.0, v, beta)
 
 
+STEP = {
+    "state name": ({"state": {"X": torch.zeros(2, 4, 3, 5)}}, r"^state: no state is called 'X'"),
+    "state type": ({"state": 3}, "^state: expected a dict by name or a tensor, found int"),
+    "state axes": (
+        {"state": torch.zeros(2, 4, 3)},
+        r"^state\['W'\]: expected shape \[B, H, V, K\]",
+    ),
+    "state batch": ({"state": torch.zeros(1, 4, 3, 5)}, r"^state\['W'\]: expected 2 "),
+    "state size": ({"state": {"W": torch.zeros(2, 4, 5, 3)}}, r"^state\['W'\]: expected V = 3"),
+    "state dtype": ({"state": torch.zeros(2, 4, 3, 5).double()}, r"^state\['W'\]: .*float64"),
+    "state device": ({"state": torch.zeros(2, 4, 3, 5).to("meta")}, r"^state\['W'\]: .*meta"),
+    "name of a call": ({"initial_state": None}, "^initial_state: no such .*did you mean `state`"),
+    "option of a call": ({"cu_seqlens": None}, "^cu_seqlens: .*a call takes it, `step` does not"),
+    "form": ({"form": "auto"}, "^form: .*a call takes it, `step` does not"),
+    "misspelt option": ({"backends": "cpu"}, "^backends: no such .*did you mean `backend`"),
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("name", STEP)
+def test_a_step_speaks_of_its_own_arguments(op, name, backend):
+    options, message = STEP[name]
+    tensors = [t[:, 0] for t in draw(1).values()]
+    with pytest.raises(ArgumentError, match=message):
+        op.step(*tensors, **{"backend": backend, **options})
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [
+        ("betta", "did you mean `beta`?"),
+        ("state", "did you mean `initial_state`?"),
+        ("initial_states", "did you mean `initial_state`?"),
+        ("chunksize", "did you mean `chunk_size`?"),
+        ("param", "did you mean `params`?"),
+        ("cu_seqlen", "did you mean `cu_seqlens`?"),
+        ("nothing_like_it", "the inputs are q, k, v, beta"),
+    ],
+)
+def test_an_unknown_argument_has_a_hint(op, name, hint):
+    for function in (op, op.plan, op.reference):
+        with pytest.raises(ArgumentError) as error:
+            function(*draw(6).values(), **{name: None})
+        assert str(error.value).startswith(f"{name}: no such argument; {hint}")
+
+
 def poly(**terms):
     """`poly(K=2, one=1)` is 2*K + 1."""
     return tuple(((() if n == "one" else tuple(n.split("_"))), c) for n, c in terms.items())
