@@ -70,29 +70,41 @@ FW_INLINE void fill(real *p, size n, real x) {
     for (size i = 0; i < n; ++i) p[i] = x;
 }
 
-// Sums over lanes. `pair<S>` adds neighbours at distance S of two vectors into one.
+// Sums over lanes.
 
 template <int...> struct series {};
 template <int N, int... I> struct count : count<N - 1, N - 1, I...> {};
 template <int... I> struct count<0, I...> { using type = series<I...>; };
 
-template <int S, int... I> FW_INLINE vec pair(vec a, vec b, series<I...>) {
-    // Two blends and one permutation of a single vector: cheaper than two shuffles of two vectors.
-    const vec own = __builtin_shufflevector(a, b, (I & S ? L + I : I)...);
-    const vec other = __builtin_shufflevector(b, a, (I & S ? L + I : I)...);
-    return own + __builtin_shufflevector(other, other, (I ^ S)...);
+template <int S, int... I> FW_INLINE vec swapped(vec x, series<I...>) {
+    return __builtin_shufflevector(x, x, (I ^ S)...);
 }
-template <int S> FW_INLINE vec pair(vec a, vec b) { return pair<S>(a, b, count<L>::type()); }
+template <int S = L / 2> FW_INLINE real sum(vec x) {
+    if constexpr (S == 0) return x[0];
+    else return sum<S / 2>(x + swapped<S>(x, count<L>::type()));
+}
 
-template <int S = 1> FW_INLINE real sum(vec x) {
-    if constexpr (S == L) return x[0];
-    else return sum<2 * S>(pair<S>(x, x));
+// Neighbours added: of `a` into the first half of each group of G units of U lanes, of `b` into the
+// second. Within 16 bytes, and between groups of 16 bytes, processors shuffle two vectors at once.
+constexpr int QUAD = 16 / int(sizeof(real));
+
+template <int U, int G> constexpr int neighbour(int i, int odd) {
+    const int unit = i / U % G, half = G / 2;
+    return (unit < half ? 0 : L) + i / (U * G) * (U * G) + (unit % half * 2 + odd) * U + i % U;
+}
+template <int U, int G, int... I> FW_INLINE vec neighbours(vec a, vec b, series<I...>) {
+    return __builtin_shufflevector(a, b, neighbour<U, G>(I, 0)...) +
+           __builtin_shufflevector(a, b, neighbour<U, G>(I, 1)...);
 }
 
 // The sums over lanes of L vectors, as one vector.
-template <int S = L / 2> FW_INLINE vec sums(const vec *rows) {
-    if constexpr (S == 0) return rows[0];
-    else return pair<S>(sums<S / 2>(rows), sums<S / 2>(rows + S));
+template <int N = L> FW_INLINE vec sums(const vec *rows) {
+    if constexpr (N == 1) return rows[0];
+    else {
+        const vec a = sums<N / 2>(rows), b = sums<N / 2>(rows + N / 2);
+        if constexpr (N <= QUAD) return neighbours<1, QUAD>(a, b, typename count<L>::type());
+        else return neighbours<QUAD, L / QUAD>(a, b, typename count<L>::type());
+    }
 }
 
 FW_INLINE real largest(vec x) {
