@@ -7,9 +7,12 @@ W_t. The gradient of log d is `L_t = sum_i d_t G_t W_{t-1}`, and summing `G_t W_
 
 where `c~_g` is the part of the gradient of c_g that comes from the state's update, `x~_r` that of
 x_r from its read. No product of a state with an adjoint state is left, at no loss for strong
-decays: a token's own write occurs in neither sum. That includes the last token, whose G is what
-arrives for the final state: there L is formed directly, once, as `sum_i d G W_{T-1}`. At a first
-token whose old state is zero, L is zero.
+decays: a token's own write occurs in neither sum, and every read must hold the decay as a factor,
+so that both sums are as small as d. (A read of the old state without the decay would make L the
+small difference of two large sums; such rules keep the products.) At the last token G is
+what arrives for the final state: there L is formed directly, once, as `sum_i d G W_{T-1}`. At a
+first token whose old state is zero, L is zero, and so it is where the decay is a reset: what
+rounding leaves of the sums there would outweigh it once a rate multiplies it.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ from dataclasses import dataclass, replace
 from fwgen.algebra.normal import Decay
 from fwgen.ir.affine import Update, affine_update
 from fwgen.ir.carries import Carry, Telescoped
-from fwgen.ir.nodes import Apply, Array, Backward, Index, Load, Scalar, Statement, Step, Var
+from fwgen.ir.nodes import Apply, Array, Backward, Const, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.terms import Term, terms, total
 from fwgen.ir.walk import loads, reads
+
+RESET = -40.0
+"""Log-decays below it leave less of the old state than float64 resolves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,11 @@ def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, 
                 part = "read" if read else "written"
                 name = f"{statement.target}_{part}_{state.name}"
                 cores[number] = _Core(vector, name, read)
-    if not _complete(step, state.old, update, list(cores.values())):
+    if not _complete(step, state.old, decay.array, update, list(cores.values())):
         return backward, made
     after = _with_cores(backward, cores, both[0])
     parts = tuple(dict.fromkeys(cores.values()))
-    gradient = _adjoint_of(backward, logarithm)
-    return after, _sums(after, decay, gradient, (seed, state.old), update, parts, made)
+    return after, _sums(after, decay, logarithm, (seed, state.old), update, parts, made)
 
 
 def _moves(step: Step, name: str) -> bool:
@@ -91,6 +96,26 @@ def _moves(step: Step, name: str) -> bool:
         if moving.intersection(reads(statement)):
             moving.add(statement.target)
     return name in moving
+
+
+def _fades(step: Step, read: Statement, decay: str) -> bool:
+    """Whether a read takes the decay along: in its vector, or wherever its result goes."""
+    vectors = {load.array for load in loads(read.body)}
+    products = [s.body for s in step.statements if s.target in vectors] + [read.body]
+    if any(_factors(term, decay) for body in products for term in terms(body)):
+        return True
+    uses = [s.body for s in step.statements if read.target in reads(s)]
+    through = [t for body in uses for t in terms(body) if read.target in _accessed(t)]
+    return all(_factors(term, decay) for term in through)
+
+
+def _factors(term: Term, array: str) -> bool:
+    """Whether an array is one of the factors of a term."""
+    return any(isinstance(f, Load) and f.array == array for f in term.factors)
+
+
+def _accessed(term: Term) -> set[str]:
+    return {load.array for factor in term.factors for load in loads(factor)}
 
 
 def _logarithm(step: Step, decay: str) -> str | None:
@@ -117,13 +142,13 @@ def _key_vector(backward: Backward, statement: Statement, through: str, rank: in
     return target.of if access.index[rank - 1] == statement.index[0] else None
 
 
-def _complete(step: Step, old: str, update: Update, cores: Sequence[_Core]) -> bool:
-    """Whether every write and every read of the state is a product with exactly one core."""
+def _complete(step: Step, old: str, decay: str, update: Update, cores: Sequence[_Core]) -> bool:
+    """Whether every write and every read is a product with exactly one core, and reads fade."""
     readers = [s for s in step.statements if old in reads(s) and s.target != _new(step, old)]
     for reader in readers:
         parts = terms(reader.body)
         own = [f for f in parts[0].factors if isinstance(f, Load) and f.array == old]
-        if len(parts) != 1 or len(own) != 1:
+        if len(parts) != 1 or len(own) != 1 or not _fades(step, reader, decay):
             return False
     reading = [core for core in cores if core.read]
     return len(reading) == len(readers) and len(cores) - len(reading) == len(update.writes)
@@ -169,7 +194,7 @@ def _without_zeros(statements: list[Statement], arrays: dict[str, Array]) -> lis
 def _sums(
     backward: Backward,
     decay: Decay,
-    gradient: str,
+    logarithm: str,
     ends: tuple[str, str],
     update: Update,
     cores: Sequence[_Core],
@@ -177,6 +202,7 @@ def _sums(
 ) -> Telescoped:
     """L and M of one state as statements, their carry, and M after the last token."""
     seed, old = ends
+    gradient = _adjoint_of(backward, logarithm)
     key = Var("j", update.axes[-1].dim)
     along = bool(backward.forward.array(decay.array).dims)
     free = (key,) if along else ()
@@ -206,7 +232,9 @@ def _sums(
     add(name["reads"], sum_of([c for c in cores if c.read]), over)
     held = Load(f"held_{decay.state}", ())
     arrays.append(Array(held.array, (), "seed", of="held"))
-    add(name["l"], [Term(False, (held, total([term("m_next"), term("wrote", True)])))])
+    difference = total([term("m_next"), term("wrote", True)])
+    reset = Apply("lt", (Load(logarithm, index), Const(RESET)))
+    add(name["l"], [Term(False, (held, Apply("select", (reset, Const(0.0), difference))))])
     add(name["m"], [term("l"), term("reads")])
     statements.append(Statement(gradient, index, Load(name["l"], index), accumulate=True))
     axes = tuple(Index.of(v) for v in update.axes)
