@@ -143,8 +143,8 @@ def size_level(dim: Dim) -> int:
     """How tightly the text of a size binds."""
     if len(dim.terms) > 1:
         return ADD
-    plain = not dim.terms or dim.terms[0][0] == () or dim.terms == (((*dim.names,), 1),)
-    return ATOM if plain else MUL
+    (names, factor) = dim.terms[0] if dim.terms else ((), 0)
+    return ATOM if len(names) + (factor != 1) <= 1 and factor >= 0 else MUL
 
 
 def _is_slice(index: Index) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 from fwgen.errors import InternalError
 from fwgen.ir.dims import ONE, Dim
@@ -60,6 +61,18 @@ def disjoint(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:
         if never_negative(right[0] - left[0] - left[1]):
             return True
         if never_negative(left[0] - right[0] - right[1]):
+            return True
+    return False
+
+
+def adjacent(regions: list[tuple[Index, ...]]) -> bool:
+    """Whether each region begins, along one axis, where the one before it ends."""
+    for axis in zip(*regions, strict=True):
+        spans = [interval(index) for index in axis]
+        if all(
+            left is not None and right is not None and left[0] + left[1] == right[0]
+            for left, right in pairwise(spans)
+        ):
             return True
     return False
 
@@ -160,8 +173,10 @@ class _Checker:
             self.check_bounds(index, dim)
         self.check_body(statement.body)
         if not accumulate:
-            for other in self.written.get(array.name, []):
-                self.require(disjoint(other, statement.index), "a region is assigned twice")
+            others = self.written.get(array.name, [])
+            apart = all(disjoint(other, statement.index) for other in others)
+            row = bool(others) and adjacent([*others, statement.index])  # sizes are at least 1
+            self.require(apart or row, "a region is assigned twice")
         self.written.setdefault(array.name, []).append(statement.index)
 
     def check_variables(self, statement: Statement) -> None:

@@ -181,6 +181,35 @@ def test_gradients(case: Any) -> None:
     assert torch.autograd.gradcheck(loss, leaves)
 
 
+SHAPES = [K, K * 2, K * V, K * K, K * V * 3, K + V, K * V + 1, K * 2 - 1, K - V]
+
+
+@pytest.mark.parametrize("size", SHAPES, ids=str)
+def test_sizes_bind_as_tightly_as_they_must(size: Dim) -> None:
+    """A size at every place of every operator: no product falls apart as a divisor."""
+    n, x = Size(size), at("v", ROW)
+    values = [
+        *(ap(op, x, n) for op in ("add", "sub", "mul", "div")),
+        *(ap(op, n, ap("exp", x)) for op in ("add", "sub", "mul", "div")),
+        ap("neg", n),
+        ap("pow", n, Const(-1.5)),
+        ap("rsqrt", n),
+        ap("mod", Position(), n),
+        ap("div", ap("div", x, n), n),
+        ap("div", x, ap("mul", n, n)),
+        ap("square", ap("sub", x, n)),
+    ]
+    out = [put(f"o{number}", (ROW,), value) for number, value in enumerate(values)]
+    total = ap("add", *(at(statement.target, ROW) for statement in out))
+    extra = {statement.target: (V,) for statement in out}
+    case = step(WRITE, *out, put("y", (ROW,), total), **extra)
+    inputs, W = draw()
+    y, _ = load(case)["reference"](inputs, {}, {}, {"W": W})
+    rows = {name: x[0, :, 0].numpy() for name, x in inputs.items()}
+    want, _ = interpret.run(case, rows, {}, {"W": W[0, 0].numpy()}, SIZES, 0)
+    np.testing.assert_allclose(y[0, :, 0].numpy(), want, rtol=1e-12)
+
+
 def test_zero_key_and_untaken_branch_give_finite_gradients() -> None:
     inputs, W = draw(2)
     inputs["k"] = torch.zeros_like(inputs["k"]).requires_grad_()

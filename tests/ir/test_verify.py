@@ -10,7 +10,7 @@ from fwgen.algebra.backward import differentiate
 from fwgen.errors import InternalError
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Array, Const, Index, Statement, Step, Var
-from fwgen.ir.verify import disjoint, never_negative, verify
+from fwgen.ir.verify import adjacent, disjoint, never_negative, verify
 from steps import STEPS, K, V, ap, at, i, index, j
 
 DELTA = STEPS["delta"]
@@ -111,3 +111,13 @@ def test_regions() -> None:
     assert not disjoint(first, first)
     assert not disjoint(first, (Index(Index.of(j).terms, Dim.of(1)),))
     assert disjoint(index(0, j), index(1, j))
+
+
+def test_regions_in_a_row() -> None:
+    """Pieces whose order alone keeps them apart: 2 elements, K - 2 and one more."""
+    middle = Var("m", K - 2)
+    row = [index(Var("l", Dim.of(2))), (Index(Index.of(middle).terms, Dim.of(2)),), (Index.of(K),)]
+    assert adjacent(row)
+    assert not disjoint(row[0], row[2])  # K may be 1, for all that this pair says
+    assert not adjacent([row[0], row[2]])
+    assert not adjacent([row[0], (Index(Index.of(middle).terms, Dim.of(1)),), row[2]])
