@@ -13,6 +13,7 @@ from fwgen.language.source import Report, Span
 from fwgen.language.values import Value, View, apply
 
 DEEPEST_BODY = 60
+LONGEST_BODY = 1000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,12 +45,17 @@ class Broadcaster:
         body = apply(op, *bodies)
         integral = op in ("add", "sub", "mul", "neg", "mod", "square")
         whole = integral and all(v.kind == "int" for v in values)
-        deep = 1 + max(v.depth for v in values)
-        return Value(axes, body, view, "int" if whole else "real", deep)
+        deep, size = 1 + max(v.depth for v in values), 1 + sum(v.size for v in values)
+        # Integers stand as they are wherever they are read, also as locals: see `store` of a rule.
+        if whole and max(deep, size // 2) >= DEEPEST_BODY:
+            self.error(span, "the integer expression grows too large")
+            return None
+        return Value(axes, body, view, "int" if whole else "real", deep, size)
 
     def shallow(self, value: Value) -> Value:
-        """The value, stored when its body nests too deep."""
-        return value if value.depth < DEEPEST_BODY else self.builder.store(value, "u")
+        """The value, stored when its body nests too deep or has grown too long."""
+        small = value.depth < DEEPEST_BODY and value.size < LONGEST_BODY
+        return value if small else self.builder.store(value, "u")
 
     def align(
         self, span: Span, values: Sequence[Value]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fwgen.ir.dims import Dim
 from fwgen.language.source import SourceFile, Span, Text
 
-NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

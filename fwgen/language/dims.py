@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from fwgen.language.names import fault_of_dim
 
 Constants = Mapping[str, int | float]
 LARGEST = 2**31
+MOST_INFERRED = 100
+PLAIN = re.compile(r"[ !$-~]*")
 
 
 class DimError(Exception):
@@ -20,6 +23,8 @@ class DimError(Exception):
 def parse_dim(text: str, constants: Constants) -> Dim:
     """A name, an integer, a constant's name, or a polynomial in these. Raises DimError."""
     try:
+        if not PLAIN.fullmatch(text.strip()):  # Python takes other letters for these, and comments
+            raise ValueError
         node = ast.parse(text.strip(), mode="eval").body
         dim = _dim(node, constants)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -77,6 +82,19 @@ def bounded(dim: Dim) -> Dim:
     return dim
 
 
+def put_in(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    """The dim with polynomials for some of its names. Raises DimError where it grows too large."""
+    if not any(name in values for monomial, _ in dim.terms for name in monomial):
+        return dim
+    total = ZERO
+    for monomial, coefficient in dim.terms:
+        term = Dim.of(coefficient)
+        for name in monomial:
+            term = bounded(term * values.get(name, Dim.of(name)))
+        total = bounded(total + term)
+    return total
+
+
 def shown(dims: Iterable[Dim]) -> str:
     """Dims as messages show them."""
     text = ", ".join(map(str, dims))
@@ -86,21 +104,27 @@ def shown(dims: Iterable[Dim]) -> str:
 def unbound(declared: Iterable[Dim]) -> set[str]:
     """Names that no tensor of these dims binds: a name is bound where a dim is linear in it and
     every other name of the dim is bound already."""
-    todo = list(declared)
+    dims = list(declared)
+    free = [set(dim.names) for dim in dims]
+    holders: dict[str, list[int]] = {}
+    for place, names in enumerate(free):
+        for name in names:
+            holders.setdefault(name, []).append(place)
     known: set[str] = set()
-    while True:
-        new = {name for dim in todo if (name := _binds(dim, known)) is not None}
-        if not new:
-            return {name for dim in todo for name in dim.names} - known
-        known |= new
+    todo = list(range(len(dims)))
+    while todo:
+        place = todo.pop()
+        if len(free[place]) != 1 or not _linear(dims[place], name := min(free[place])):
+            continue
+        known.add(name)
+        for holder in holders[name]:
+            free[holder].discard(name)
+            todo.append(holder)
+    return holders.keys() - known
 
 
-def _binds(dim: Dim, known: set[str]) -> str | None:
-    free = dim.names - known
-    if len(free) != 1:
-        return None
-    (name,) = free
-    return name if all(m.count(name) <= 1 for m, _ in dim.terms) else None
+def _linear(dim: Dim, name: str) -> bool:
+    return all(monomial.count(name) <= 1 for monomial, _ in dim.terms)
 
 
 @dataclass(slots=True)
@@ -117,11 +141,16 @@ class Solver:
     disputed: set[str] = field(default_factory=set)
 
     def resolve(self, dim: Dim) -> Dim:
-        """The dim with everything that is known put in."""
-        return dim.substitute(self.solution) if self.solution else dim
+        """The dim with everything that is known put in. Raises DimError where that is too large."""
+        return put_in(dim, self.solution) if self.solution else dim
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Whether two sizes are the same, after inferring a name where that makes them so."""
+        """Whether two sizes are the same, after inferring a name where that makes them so.
+
+        Raises DimError where more is to be inferred than a rule can mean.
+        """
+        if a == b:
+            return True
         difference = self.resolve(a) - self.resolve(b)
         if difference == ZERO:
             return True
@@ -143,8 +172,9 @@ class Solver:
         return not known
 
     def _solve(self, name: str, value: Dim) -> None:
-        for known, dim in self.solution.items():
-            self.solution[known] = dim.substitute({name: value})
-        self.solution[name] = value
+        if len(self.solution) >= MOST_INFERRED:
+            raise DimError(f"more than {MOST_INFERRED} sizes are to be inferred")
+        new = {known: put_in(dim, {name: value}) for known, dim in self.solution.items()}
+        self.solution = new | {name: value}
         if self.doubt():
             self.disputed.add(name)

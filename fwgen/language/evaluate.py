@@ -13,6 +13,7 @@ from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Index, Position
 from fwgen.language import tree
 from fwgen.language.broadcast import Broadcaster
+from fwgen.language.dims import DimError
 from fwgen.language.integers import integer
 from fwgen.language.names import did_you_mean
 from fwgen.language.products import matmul
@@ -21,6 +22,7 @@ from fwgen.language.structure import subscript
 from fwgen.language.values import NumberError, Value, is_plain, number
 
 MOST_STATEMENTS = 4096
+MOST_PARTS = 40_000
 COMPARISON_HINT = "a comparison is the first argument of `where`"
 
 
@@ -63,13 +65,22 @@ class Evaluator(Broadcaster):
     sizes: Mapping[str, Dim]
     lenient: bool = False
     """Whether part of the rule could not be read, so that an unknown name is no fault."""
-    work: list[int] = field(default_factory=lambda: [0])
+    work: list[int] = field(default_factory=lambda: [0, 0])
+    """Lines and parts of expressions so far, after unrolling."""
 
     def count(self, span: Span) -> None:
         """One more unrolled line; raises TooLongError when they are too many."""
         self.work[0] += 1
         if max(self.work[0], len(self.builder.statements)) > MOST_STATEMENTS:
             self.error(span, f"the rule unrolls to more than {MOST_STATEMENTS} statements")
+            raise TooLongError
+
+    def count_part(self, node: tree.Expression) -> None:
+        """One more part of an expression; raises TooLongError when they are too many."""
+        self.work[1] += 1
+        if self.work[1] > MOST_PARTS:
+            what = f"the rule unrolls to more than {MOST_PARTS} names and operations"
+            self.error(node.span, what)
             raise TooLongError
 
     @contextmanager
@@ -85,6 +96,7 @@ class Evaluator(Broadcaster):
 
     def value(self, node: tree.Expression) -> Value | None:
         """The value of an expression."""
+        self.count_part(node)
         try:
             match node:
                 case tree.Number(_, literal):
@@ -110,6 +122,8 @@ class Evaluator(Broadcaster):
                     self.error(node.span, "`for` in an expression stands only in `concat`")
         except NumberError:
             self.error(node.span, f"`{_text(node.span)}` has no finite value")
+        except DimError as fault:
+            self.error(node.span, str(fault))
         return None
 
     def name(self, node: tree.Name) -> Value | None:

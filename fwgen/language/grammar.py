@@ -9,6 +9,7 @@ import warnings
 from fwgen.language import tree
 from fwgen.language.refusals import refusal
 from fwgen.language.source import Report, Span, Text
+from fwgen.language.yaml_file import FORBIDDEN
 
 DEEPEST = 100
 LONGEST = 400
@@ -49,6 +50,9 @@ def parse(text: Text, report: Report) -> tuple[tree.Statement, ...] | None:
     module = _python(text, report)
     if module is None:
         return None
+    if not module.body:
+        report.error(text.span(), "a formula is missing here, beside the comment")
+        return None
     reader = _Reader(text, report)
     return tuple(reader.statement(node) for node in module.body)
 
@@ -57,10 +61,12 @@ def _plain(text: Text, report: Report) -> bool:
     """Refuse what the parser below would read as something else, or choke on."""
     for number, line in enumerate(text.value.split("\n")):
         code = line.partition("#")[0]
-        if bad := re.search(r"[^\x20-\x7e]", code):
-            message = f"the character `{bad[0]}` (U+{ord(bad[0]):04X}) is not part of a formula"
+        if bad := re.search(r"[^\x20-\x7e]", code) or FORBIDDEN.search(line):
+            code_point = f"U+{ord(bad[0]):04X}"
+            shown = f"`{bad[0]}` ({code_point})" if bad[0].isprintable() else code_point
+            message = f"the character {shown} is not part of a formula"
             start, end = bad.span()
-            while start and (code[start - 1].isalnum() or code[start - 1] == "_"):
+            while start and (line[start - 1].isalnum() or line[start - 1] == "_"):
                 start -= 1
             report.error(text.span(number, start, end), message, "names are ASCII letters")
             return False

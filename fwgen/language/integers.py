@@ -24,6 +24,7 @@ def integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
 
 
 def _integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
+    ev.count_part(node)
     match node:
         case tree.Number(_, literal) if isinstance(literal, int):
             return Dim.of(literal)
@@ -53,6 +54,8 @@ def _integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
 
 
 def _near(ev: Evaluator, name: str) -> str | None:
+    if not ev.report.readable:
+        return None
     constants = [n for n, v in ev.scope.values.items() if v is not None and v.constant is not None]
     return did_you_mean(name, [*ev.scope.sizes, *constants])
 

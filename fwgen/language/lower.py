@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ from fwgen.ir.nodes import Apply, Array, Load, Role, Scalar, State, Statement, S
 from fwgen.language import tree
 from fwgen.language.builder import Builder
 from fwgen.language.declarations import Declarations, Tensor
-from fwgen.language.dims import Solver
+from fwgen.language.dims import DimError, Solver
 from fwgen.language.evaluate import Call, Evaluator, Scope, TooLongError
 from fwgen.language.features import FeatureMap, call_map
 from fwgen.language.functions import FUNCTIONS
@@ -36,12 +37,13 @@ class Formulas:
 def formulas(found: Declarations, shipped: Mapping[str, FeatureMap], report: Report) -> Formulas:
     """Parse every formula of a rule; its own maps come before the shipped ones."""
     maps = dict(shipped)
+    callable_ = {*shipped, *found.maps} - found.tensors.keys() - found.constants.keys()
     for name, text in found.maps.items():
         body = parse(text.text, report)
         if name in found.faulty:
             body = None
         if body is not None and text.parameters:
-            body = completed(body, text.parameters[0], {*shipped, *found.maps} - {name})
+            body = completed(body, text.parameters[0], callable_ - {name})
         maps[name] = FeatureMap(name, text.parameters, body)
     update = None if found.update is None else parse(found.update, report)
     output = None if found.output is None else parse(found.output, report)
@@ -54,9 +56,11 @@ def step_of(found: Declarations, read: Formulas, report: Report) -> Step | None:
     try:
         output = rule.run()
         rule.ev.count(output_span(found))
+        step = None if report.errors or output is None else rule.step(output)
     except TooLongError:
         return None
-    step = None if report.errors or output is None else rule.step(output)
+    except DimError as fault:  # not inside an expression, which would have said where
+        report.error(Span(found.file, max(1, rule.builder.line)), str(fault))
     return None if report.errors else step
 
 
@@ -252,13 +256,13 @@ def _integers(arrays: tuple[Array, ...], statements: tuple[Statement, ...]) -> t
 
 def unused(found: Declarations, read: Formulas, report: Report) -> None:
     """Warn of declarations that no formula reads."""
-    seen = _reached(read)
+    seen, sizes = _reached(read), _words_of_sizes(found)
     for name, span in found.spans.items():
         tensor = found.tensors.get(name)
         if name in seen or (tensor is not None and tensor.kind == "state"):
             continue
         kind = "feature map" if name in found.maps else tensor.kind if tensor else "constant"
-        if kind == "constant" and _sizes_use(found, name):
+        if kind == "constant" and name in sizes:
             continue
         report.warn(span, f"the {kind} `{name}` is never used")
 
@@ -283,8 +287,8 @@ def _reached(read: Formulas) -> set[str]:
     return seen
 
 
-def _sizes_use(found: Declarations, name: str) -> bool:
-    """Whether a constant's name stands among the declared dims."""
-    places: list[Span] = [span for t in found.tensors.values() for span in t.dim_spans]
-    words = (p.source[p.column - 1 : p.column - 1 + p.width] for p in places)
-    return any(name in text.replace("*", " ").replace("+", " ").split() for text in words)
+def _words_of_sizes(found: Declarations) -> set[str]:
+    """The names that stand in declared dims, those of constants included."""
+    places = (span for t in found.tensors.values() for span in t.dim_spans)
+    texts = (p.source[p.column - 1 : p.column - 1 + p.width] for p in places)
+    return {word for text in texts for word in re.findall(r"\w+", text)}

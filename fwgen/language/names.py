@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RULE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+MOST_COMPARED = 200
+"""Names that a misspelled one is compared with; of more, those of its length."""
 SYNTAX = frozenset({"t", "prev", "row", "col"})
 
 
@@ -36,5 +38,6 @@ def fault_of_dim(name: str) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest known name, if one is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    alike = sorted(known, key=lambda word: abs(len(word) - len(name)))[:MOST_COMPARED]
+    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else None

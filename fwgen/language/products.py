@@ -15,6 +15,9 @@ from fwgen.language.values import ONE, Value, apply, is_cheap, product
 if TYPE_CHECKING:
     from fwgen.language.evaluate import Evaluator
 
+MOST_PRODUCTS = 32
+"""Products of addends that one product of matrices is spread into, for its diagonal ones' sake."""
+
 
 def matmul(ev: Evaluator, span: Span, a: Value, b: Value) -> Value | None:
     """`a @ b` by position: the last axis of `a` with the first of `b`."""
@@ -31,10 +34,14 @@ def matmul(ev: Evaluator, span: Span, a: Value, b: Value) -> Value | None:
     what = f"{ev.shape(a)} @ {ev.shape(b)}: the inner sizes differ"
     if not ev.same(span, a.axes[-1].dim, b.axes[0].dim, what):
         return None
-    a, b = once(ev, a), once(ev, b)
+    a, b = once(ev, ev.shallow(a)), once(ev, ev.shallow(b))
     keep = (*a.axes[:-1], *b.axes[1:])
-    parts = [_product(ev, s, t, keep) for s in addends(a) for t in addends(b)]
-    return Value(keep, reduce(partial(apply, "add"), parts), depth=2 + max(a.depth, b.depth))
+    pairs = [(s, t) for s in addends(a) for t in addends(b)]
+    if len(pairs) > MOST_PRODUCTS:
+        pairs = [(a, b)]
+    parts = [_product(ev, s, t, keep) for s, t in pairs]
+    depth, size = 2 + max(a.depth, b.depth), len(parts) * (a.size + b.size)
+    return Value(keep, reduce(partial(apply, "add"), parts), depth=depth, size=size)
 
 
 def _product(ev: Evaluator, a: Value, b: Value, keep: tuple[Var, ...]) -> Scalar:
@@ -113,7 +120,8 @@ def outer(ev: Evaluator, span: Span, a: Value, b: Value) -> Value | None:
             return None
     a, b = once(ev, a), once(ev, b)
     body = apply("mul", a.body, b.body)
-    return Value((*a.axes, *b.axes), body, depth=1 + max(a.depth, b.depth))
+    depth, size = 1 + max(a.depth, b.depth), 1 + a.size + b.size
+    return Value((*a.axes, *b.axes), body, depth=depth, size=size)
 
 
 def dot(ev: Evaluator, span: Span, a: Value, b: Value) -> Value | None:
@@ -140,7 +148,8 @@ def vector(ev: Evaluator, span: Span, value: Value, what: str) -> bool:
 def diag(ev: Evaluator, vector: Value) -> Value:
     """The diagonal matrix of a vector."""
     row, column = vector.axes[0], ev.builder.axis(vector.axes[0].dim)
-    return Value((row, column), on_diagonal(row, column, vector.body), depth=2 + vector.depth)
+    body = on_diagonal(row, column, vector.body)
+    return Value((row, column), body, depth=2 + vector.depth, size=2 + vector.size)
 
 
 def eye(ev: Evaluator, size: Dim) -> Value:
@@ -164,6 +173,7 @@ def einsum(ev: Evaluator, span: Span, spec: str, operands: list[Value]) -> Value
         return None
     letters: dict[str, Var] = {}
     factors = []
+    operands = [ev.shallow(value) for value in operands]
     for group, value in zip(groups, operands, strict=True):
         for letter, axis in zip(group, value.axes, strict=True):
             known = letters.setdefault(letter, axis)
@@ -173,7 +183,8 @@ def einsum(ev: Evaluator, span: Span, spec: str, operands: list[Value]) -> Value
         factors.append(value.over([letters[letter] for letter in group]))
     keep = tuple(letters[letter] for letter in result)
     over = tuple(axis for letter, axis in letters.items() if letter not in result)
-    return ev.builder.reduce(product(factors), keep, over, "sum", "p")
+    found = ev.builder.reduce(product(factors), keep, over, "sum", "p")
+    return replace(found, size=sum(value.size for value in operands))
 
 
 def _fault(

@@ -26,6 +26,7 @@ SECTIONS = (
     "update",
     "output",
 )
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character; an escape can name it
 REQUIRED = ("name", "inputs", "state", "update", "output")
 
 
@@ -54,6 +55,10 @@ class _Reader:
         if node is not None and not isinstance(node, Text):
             hint = yaml_file.FORMULA_HINT
             self.report.error(span_of(node), f"the section `{section}` is a text", hint)
+            return None
+        if node is not None and (bad := SURROGATE.search(node.value)):
+            message = f"the character U+{ord(bad[0]):04X} alone is no text"
+            self.report.error(node.span(), message)
             return None
         return node
 
@@ -195,7 +200,8 @@ class _Reader:
                 parsed = MapText(name, names, listed is None, node, word.span())
                 self.found.maps[name] = parsed
         for name, text in given.items():
-            file = SourceFile.of(f"<map {name}>", text)
+            shown = text.encode("utf-8", "replace").decode()  # what messages can be printed with
+            file = SourceFile.of(f"<map {name}>", shown)
             if name not in self.found.maps:
                 hint = did_you_mean(name, self.found.maps)
                 self.report.error(Span(file), f"the rule has no feature map `{name}`", hint)
@@ -224,7 +230,7 @@ def _as_list(text: str) -> str | None:
     words = re.findall(r"\w+", text)
     if not words:
         return "write a name, a list such as `[V, K]`, or `scalar`"
-    apart = re.fullmatch(r"[(\[]?\s*\w+(?:\s*[,;x×]\s*\w+|\s+\w+)+\s*[)\]]?", text.strip())
+    apart = len(words) > 1 and re.fullmatch(r"[(\[]?[\w\s,;×]+[)\]]?", text.strip())
     return f"a list of sizes is `[{', '.join(w for w in words if w != 'x')}]`" if apart else None
 
 

@@ -20,19 +20,18 @@ def completed(
 
 
 def _complete(node: tree.Expression, argument: str, maps: Container[str]) -> tree.Expression:
-    """Bare maps count where nothing but a map makes sense: as the body, or as an argument."""
+    """The expression with every bare map, and every map that lacks its argument, called with it."""
 
     def inner(part: tree.Expression) -> tree.Expression:
-        return part if isinstance(part, tree.Name) else _complete(part, argument, maps)
+        return _complete(part, argument, maps)
 
     match node:
         case tree.Name(span, name) if name != argument and _takes(name, maps):
             return tree.Call(span, node, (tree.Name(span, argument),), ())
         case tree.Call(_, function, (), _) if _takes(function.name, maps):
             return replace(node, arguments=(tree.Name(function.span, argument),))
-        case tree.Call(_, _, (first, *rest), _):
-            whole = (_complete(first, argument, maps), *map(inner, rest))
-            return replace(node, arguments=whole)
+        case tree.Call(_, _, arguments, _) if arguments:
+            return replace(node, arguments=tuple(map(inner, arguments)))
         case tree.Each(_, element, _, _):
             return replace(node, element=inner(element))
         case tree.Binary(_, _, left, right):

@@ -9,6 +9,7 @@ from fwgen.errors import Diagnostic, RuleError
 
 MOST_REPORTED = 20
 """Faults that one run prints; the rest is counted."""
+LONGEST_MESSAGE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,11 @@ class Text:
         return Text(file, value, tuple((line + i, column) for i in range(len(lines))))
 
 
+def _short(text: str) -> str:
+    """A message without the middle of what makes it long: it quotes a name or a formula."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:200]} … {text[-180:]}"
+
+
 @dataclass(slots=True)
 class Report:
     """Faults and warnings of one rule. A place is reported once, by its first fault."""
@@ -93,7 +99,8 @@ class Report:
     def error(self, span: Span, message: str, hint: str | None = None) -> None:
         """Note a fault."""
         place = (span.file.name, span.line, span.column)
-        fault = Diagnostic(*place, message, span.source, span.width, hint)
+        hint = None if hint is None else _short(hint)
+        fault = Diagnostic(*place, _short(message), span.source, span.width, hint)
         self.noted += 1
         self.errors.setdefault(place, fault)
 

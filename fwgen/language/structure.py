@@ -22,12 +22,13 @@ def taken(ev: Evaluator, value: Value, axes: Sequence[Var], indices: list[Index]
 
     A value whose body holds an access that these cannot enter is stored first.
     """
+    value = ev.shallow(value)
     try:
         body = value.at(indices)
     except ValueError:
         value = ev.builder.store(value, "u")
         body = value.at(indices)
-    return Value(tuple(axes), body, kind=value.kind, depth=value.depth)
+    return Value(tuple(axes), body, kind=value.kind, depth=value.depth, size=value.size)
 
 
 def subscript(ev: Evaluator, node: tree.Subscript, value: Value) -> Value | None:

@@ -28,11 +28,11 @@ def rounds(ev: Evaluator, node: tree.Range) -> range | None:
             ev.error(node.span, f"`range` ends at `{bound}`, which is not a constant")
             return None
         bounds.append(number)
-    numbers = range(bounds[-2], bounds[-1])
-    if len(numbers) > LONGEST:
-        ev.error(node.span, f"`range` has {len(numbers)} rounds; at most {LONGEST} are unrolled")
+    count = bounds[-1] - bounds[-2]
+    if count > LONGEST:
+        ev.error(node.span, f"`range` has {count} rounds; at most {LONGEST} are unrolled")
         return None
-    return numbers
+    return range(bounds[-2], bounds[-1])
 
 
 def free(ev: Evaluator, variable: tree.Name) -> bool:

@@ -35,6 +35,8 @@ class Value:
     kind: Kind = "real"
     depth: int = 0
     """How deep the body nests, at most; `combine` stores what gets too deep to walk."""
+    size: int = 1
+    """How many operations the body has, about; `combine` stores what gets too long to copy."""
 
     @property
     def dims(self) -> tuple[Dim, ...]:

@@ -18,7 +18,9 @@ def scalar(text: str) -> str:
     if PLAIN.fullmatch(text) and not RESOLVED.fullmatch(text) and not text.endswith(" "):
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return re.sub("[\x7f-\xa0\u2028\u2029\ufeff]", lambda m: f"\\u{ord(m[0]):04x}", quoted)
+    return re.sub(
+        "[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]", lambda m: f"\\u{ord(m[0]):04x}", quoted
+    )
 
 
 def formula(key: str, text: str, indent: str) -> list[str]:

@@ -135,3 +135,34 @@ def test_start_values():
 def test_a_map_has_one_instance_of_its_tensors():
     rule = load_rule("linear_attention", maps={"phi": "favor_positive"})
     assert list(rule.buffers) == ["favor_positive_omega"]
+
+
+SHORT = {
+    "elu1": "elu1(x)",
+    "relu": "relu(x)",
+    "dpfp(nu=2)": "dpfp(x, nu=2)",
+    "sum_normalize(dpfp(nu=2), eps=1e-6)": "sum_normalize(dpfp(x, nu=2), eps=1e-6)",
+    "l2norm(silu)": "l2norm(silu(x))",
+    "elu1 + 0.5 * relu1": "elu1(x) + 0.5 * relu1(x)",
+    "-softmax(tanh) ** 2": "-softmax(tanh(x)) ** 2",
+    "concat(elu1, dpfp(), x)": "concat(elu1(x), dpfp(x), x)",
+    "maximum(0.1, relu)[0:2]": "maximum(0.1, relu(x))[0:2]",
+}
+
+
+@pytest.mark.parametrize("short", SHORT)
+def test_a_map_may_leave_its_argument_out_wherever_it_stands(short):
+    brief, whole = (load_rule("sum", maps={"phi": text}) for text in (short, SHORT[short]))
+    assert [(s.target, s.index, s.body) for s in brief.step.statements] == [
+        (s.target, s.index, s.body) for s in whole.step.statements
+    ]
+
+
+def test_a_tensor_may_have_the_name_of_a_shipped_map(tmp_path):
+    path = tmp_path / "named.yaml"
+    path.write_text(
+        "name: named\nconstants: {dpfp: 3}\ninputs: {k: K}\nparams: {t2r: K}\nstate: {z: K}\n"
+        "feature_map:\n  phi: t2r * identity + dpfp\nupdate: z = z + phi(k)\noutput: z\n"
+    )
+    rule = load_rule(path)
+    assert list(rule.params) == ["t2r"] and rule.warnings == ()
