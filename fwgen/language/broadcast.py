@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Scalar, Var
+from fwgen.ir.nodes import Const, Scalar, Var
 from fwgen.language.builder import Builder
 from fwgen.language.dims import shown
 from fwgen.language.source import Report, Span
@@ -45,6 +45,8 @@ class Broadcaster:
         body = apply(op, *bodies)
         integral = op in ("add", "sub", "mul", "neg", "mod", "square")
         whole = integral and all(v.kind == "int" for v in values)
+        if isinstance(body, Const):
+            return Value(axes, body, view, "int" if whole else "real")
         deep, size = 1 + max(v.depth for v in values), 1 + sum(v.size for v in values)
         # Integers stand as they are wherever they are read, also as locals: see `store` of a rule.
         if whole and max(deep, size // 2) >= DEEPEST_BODY:

@@ -10,6 +10,7 @@ from fwgen.language.declarations import Declarations, MapText, Tensor
 
 PLAIN = re.compile(r"[A-Za-z_][\w ()@*+/.,;=<>!-]*", re.ASCII)
 RESOLVED = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|nan|inf)")
+ESCAPED = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")
 SECTIONS = (("inputs", "input"), ("params", "param"), ("buffers", "buffer"))
 
 
