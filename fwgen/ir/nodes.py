@@ -46,8 +46,10 @@ class Index:
     @property
     def variable(self) -> Var | None:
         """The variable of a plain index, else None."""
-        plain = self.modulo is None and self.offset == ZERO and len(self.terms) == 1
-        return self.terms[0][1] if plain and self.terms[0][0] == ONE else None
+        if self.modulo is not None or self.offset.terms or len(self.terms) != 1:
+            return None
+        factor, var = self.terms[0]
+        return var if factor == ONE else None
 
 
 @dataclass(frozen=True, slots=True)

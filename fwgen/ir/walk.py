@@ -53,8 +53,8 @@ def substitute_index(index: Index, values: Mapping[Var, Index]) -> Index:
 
     A variable whose replacement has a modulo may only stand alone with coefficient one.
     """
-    if index.variable is not None and index.variable in values:
-        return values[index.variable]
+    if (plain := index.variable) is not None:
+        return values.get(plain, index)
     terms: dict[Var, Dim] = {}
     offset = index.offset
     for coefficient, var in index.terms:
