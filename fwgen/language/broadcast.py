@@ -43,7 +43,7 @@ class Broadcaster:
             return None
         axes, view, bodies = aligned
         body = apply(op, *bodies)
-        integral = op in ("add", "sub", "mul", "neg", "mod", "square")
+        integral = op in ("add", "sub", "mul", "neg", "mod")
         whole = integral and all(v.kind == "int" for v in values)
         if isinstance(body, Const):
             return Value(axes, body, view, "int" if whole else "real")

@@ -23,6 +23,8 @@ from fwgen.language.values import NumberError, Value, is_plain, number
 
 MOST_STATEMENTS = 4096
 MOST_PARTS = 40_000
+MOST_FACTORS = 8
+"""Powers of integers up to here are integers: products of so many factors."""
 COMPARISON_HINT = "a comparison is the first argument of `where`"
 
 
@@ -202,10 +204,19 @@ class Evaluator(Broadcaster):
             case "mod" if left.kind != "int" or right.kind != "int":
                 self.error(node.span, "`%` is for integers: token positions, sizes, constants")
                 return None
-            case "mod" if right.constant is not None and right.constant <= 0:
-                self.error(node.right.span, "the right side of `%` is at least 1")
+            case "mod" if not self.modulus(node.right):
                 return None
         return self.combine(node.op, node.span, left, right)
+
+    def modulus(self, node: tree.Expression) -> bool:
+        """Whether a right side of `%` is at least 1 in every call; reports where not."""
+        dim = self.integer(node)
+        if dim is None:
+            return False
+        fine = self.builder.require(dim - 1)
+        if not fine:
+            self.error(node.span, "the right side of `%` is at least 1")
+        return fine
 
     def power(self, node: tree.Binary, base: Value, exponent: Value) -> Value | None:
         """`x ** n` with a constant exponent."""
@@ -218,6 +229,11 @@ class Evaluator(Broadcaster):
             return self.combine("pow", node.span, base, exponent)
         if n == 1:
             return base
+        if base.kind == "int" and isinstance(n, int) and 1 < n <= MOST_FACTORS:
+            result: Value | None = base
+            for _ in range(n - 1):
+                result = self.combine("mul", node.span, result, base)
+            return result
         if n == 2:
             return self.combine("square", node.span, base)
         return self.combine("pow", node.span, base, exponent)

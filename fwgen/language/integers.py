@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from fwgen.ir.dims import Dim
+from fwgen.ir.nodes import Apply, Const, Scalar, Size
 from fwgen.language import tree
 from fwgen.language.dims import DimError, bounded, power
 from fwgen.language.names import did_you_mean
@@ -32,8 +34,8 @@ def _integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
             value = ev.scope.values[name]
             if value is None:
                 return None
-            if isinstance(value.constant, int | float) and value.constant % 1 == 0:
-                return Dim.of(int(value.constant))
+            if not value.axes and (size := _size_of(value.body)) is not None:
+                return size
         case tree.Name(_, name) if name in ev.scope.sizes:
             return ev.scope.sizes[name]
         case tree.Name(span, name) if name != "t" and name not in ev.scope.later:
@@ -50,6 +52,23 @@ def _integer(ev: Evaluator, node: tree.Expression) -> Dim | None:
             a, b = _integer(ev, left), _integer(ev, right)
             return None if a is None or b is None else INTEGER[op](a, b)
     ev.error(node.span, "this is not a constant integer", "only constants and sizes count")
+    return None
+
+
+def _size_of(body: Scalar) -> Dim | None:
+    """A scalar that only sizes and whole numbers make up, as a size."""
+    match body:
+        case Const(value) if value % 1 == 0:
+            return Dim.of(int(value))
+        case Size(dim):
+            return dim
+        case Apply("neg", (inner,)):
+            found = _size_of(inner)
+            return None if found is None else -found
+        case Apply("add" | "sub" | "mul" as op, args):
+            sizes = [_size_of(arg) for arg in args]
+            known = [size for size in sizes if size is not None]
+            return reduce(INTEGER[op], known) if len(known) == len(sizes) else None
     return None
 
 
