@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 
 from fwgen.bench import fixed
 from fwgen.bench.machine import peak_flops
+from fwgen.bench.page import write_page
 from fwgen.bench.table import GOALS, measure, show
 from fwgen.bench.timing import BUSY, Quiet
 
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, help="only this length")
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out (minutes)")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("--page", type=Path, help="also write the tables to this Markdown file")
     options = parser.parse_args()
     goals = [
         goal
@@ -38,9 +41,8 @@ def main() -> int:
         file=sys.stderr,
     )
     with Quiet() as quiet:
-        say = lambda text: print(text, file=sys.stderr)  # noqa: E731 - a one-line sink
-        results = list(measure(goals, options.rounds, not options.eager, say))
-        say("fixed costs ...")
+        results = list(measure(goals, options.rounds, not options.eager, _say))
+        _say("fixed costs ...")
         narrowed = options.rules is not None or options.tokens is not None
         costs = [] if narrowed else list(fixed.costs())
     busy = quiet.others > BUSY
@@ -54,13 +56,19 @@ def main() -> int:
         show(results)
         if costs:
             fixed.show(costs)
+    if options.page is not None and not busy:
+        write_page(options.page, results, costs, peak)
     if busy:
         print(
-            f"others used {quiet.others:.2f} processors meanwhile: the ratios are no verdict",
+            f"others used {quiet.others:.2f} processors meanwhile: no verdict, and no page",
             file=sys.stderr,
         )
     met = all(r.met for r in results) and all(c.met for c in costs)
     return 0 if busy or met else 1
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":
