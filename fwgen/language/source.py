@@ -78,7 +78,8 @@ class Text:
 
 
 def _short(text: str) -> str:
-    """A message without the middle of what makes it long: it quotes a name or a formula."""
+    """A message that can be printed, without the middle of a long name or formula in it."""
+    text = text.encode("utf-8", "replace").decode()  # an escape may have named half a character
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:200]} … {text[-180:]}"
 
 
