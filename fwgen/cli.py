@@ -16,6 +16,8 @@ from fwgen.errors import ArgumentError, InternalError, RuleError, RuleNotFound, 
 
 MODEL_COMMANDS = {
     "train": "train a model on a task, with any rule",
+    "eval": "perplexity of a trained language model",
+    "generate": "write text with a trained language model",
     "plot": "draw the figures of a finished run",
 }
 MANUAL = """\

@@ -42,15 +42,13 @@ class FastWeightAttention(nn.Module):
         maps: Mapping[str, str] | None = None,
         *,
         d_model: int,
-        **options: Any,  # of AttentionConfig; d_key and d_value share d_model out to the heads
+        **options: Any,  # fields of AttentionConfig
     ) -> None:
         super().__init__()
-        if isinstance(rule, AttentionConfig):
-            config = rule
-        else:
-            share = max(1, d_model // options.get("heads", 1))
-            options = {"d_key": share, "d_value": share} | options
-            config = AttentionConfig(rule, maps or {}, **options)
+        config = rule
+        if not isinstance(config, AttentionConfig):
+            config = AttentionConfig(config, maps or {}, **options)
+        config = config.for_width(d_model)
         self.config = config
         self.mixer = make_mixer(config)
         H, inputs = config.heads, self.mixer.inputs

@@ -10,7 +10,7 @@ from typing import Any
 
 import fwgen
 
-from . import options
+from . import lm_cli, options
 
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
 
@@ -19,11 +19,17 @@ def add_commands(commands: Any) -> None:
     """Add the model commands to the subparsers of `fwgen`; `args.run(args)` runs what was given."""
     train = commands.add_parser("train", help="train a model on compiled rules")
     tasks = train.add_subparsers(dest="task", required=True, metavar="TASK")
-    _add_retrieval(tasks)
-    _add_plot(commands)
+    for parser in (
+        _add_retrieval(tasks),
+        lm_cli.add_train(tasks),
+        lm_cli.add_eval(commands),
+        lm_cli.add_generate(commands),
+        _add_plot(commands),
+    ):
+        parser.set_defaults(run=run)
 
 
-def _add_retrieval(tasks: Any) -> None:
+def _add_retrieval(tasks: Any) -> options.Parser:
     parser = options.add_parser(
         tasks,
         "retrieval",
@@ -46,10 +52,11 @@ memory `fwm2`. The defaults are the paper's.
     options.add_rule(parser, "delta")
     options.add_training(parser)
     options.add_run(parser, "runs/retrieval/...")
-    parser.set_defaults(run=run, action=_retrieval)
+    parser.set_defaults(action=_retrieval)
+    return parser
 
 
-def _add_plot(commands: Any) -> None:
+def _add_plot(commands: Any) -> options.Parser:
     plot = options.add_parser(
         commands,
         "plot",
@@ -60,7 +67,8 @@ def _add_plot(commands: Any) -> None:
     plot.add_argument("-o", "--out", type=Path, default=Path("retrieval.png"))
     plot.add_argument("--kind", choices=("auto", "sizes", "curves"), default="auto")
     plot.add_argument("--which", choices=("last", "best"), default="last", help="evaluation shown")
-    plot.set_defaults(run=run, action=_plot)
+    plot.set_defaults(action=_plot)
+    return plot
 
 
 def run(args: argparse.Namespace) -> int:

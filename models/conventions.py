@@ -57,8 +57,6 @@ INPUTS: dict[str, str] = {
 # activates, and keys that must be of length one for the update to be a contraction.
 INPUTS_OF: dict[str, dict[str, str]] = {
     "recurrent_delta": {"beta": "none"},
-    "galite": {"beta": "none"},
-    "agalite": {"beta": "none"},
     "rfa_gated": {"a": "sigmoid"},
     "hgrn2": {"f": "sigmoid"},
     "gdn2": {"b": "sigmoid", "w": "sigmoid", "q": "l2norm", "k": "l2norm"},

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import fwgen
 
 from . import conventions
+from .settings import at_least
 
 State = dict[str, Tensor]
 SOFTMAX = "softmax"
@@ -35,13 +36,13 @@ class AttentionConfig:
     maps: Mapping[str, str] = field(default_factory=dict)  # {"phi": "dpfp(x, nu=2)"}
     constants: Mapping[str, float] = field(default_factory=dict)  # {"nu": 2}
     heads: int = 1
-    d_key: int = 64  # binds K
-    d_value: int = 64  # binds V, and D of rules with square states
+    d_key: int = 0  # binds K; 0: the layer's d_model / heads
+    d_value: int = 0  # binds V, and D of rules with square states; 0: as d_key
     sizes: Mapping[str, int] = field(default_factory=dict)  # other dims: {"M": 64} features, ...
     activations: Mapping[str, str] = field(default_factory=dict)  # by input: {"beta": "2 sigmoid"}
     redraw: int = 0  # draw random features anew every n-th sequence start; 0: once, at the start
     redraw_in_eval: bool = False  # else evaluation keeps the features of the last training step
-    window: int = 0  # softmax: keys and values that the state keeps; 0: all
+    window: int = 0  # softmax: tokens that one sees, itself included; 0: all before it
     # What the layer puts around the mixer.
     short_conv: int = 0  # taps of a causal convolution on what is no gate; 0: none
     out_norm: bool = False  # RMS norm of each head's output
@@ -52,23 +53,25 @@ class AttentionConfig:
     form: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("heads", "d_key", "d_value"):
-            if getattr(self, name) < 1:
-                raise fwgen.ArgumentError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("redraw", "window", "short_conv"):
-            if getattr(self, name) < 0:
-                raise fwgen.ArgumentError(f"{name}: expected at least 0, got {getattr(self, name)}")
+        at_least("heads", self.heads, 1)
+        for name in ("d_key", "d_value", "redraw", "window", "short_conv"):
+            at_least(name, getattr(self, name), 0)
         for name, size in self.sizes.items():
-            if size < 1:
-                raise fwgen.ArgumentError(f"sizes: expected {name} of at least 1, got {size}")
+            at_least(f"sizes[{name}]", size, 1)
 
     @property
     def name(self) -> str:
         """For tables and legends: the rule, with its map and constants where they were given."""
         if "\n" in self.rule:
-            return _load(self).name
+            name: str = compiled(self).rule.name
+            return name
         extra = [*self.maps.values(), *(f"{n}={v:g}" for n, v in self.constants.items())]
         return Path(self.rule).stem + (f" [{', '.join(extra)}]" if extra else "")
+
+    def for_width(self, d_model: int) -> AttentionConfig:
+        """The same with the sizes of keys and values that were left open."""
+        d_key = self.d_key or max(1, d_model // self.heads)
+        return replace(self, d_key=d_key, d_value=self.d_value or d_key)
 
     def with_text(self) -> AttentionConfig:
         """The same with the rule's text in place of its name: nothing else is needed to build it.
@@ -77,18 +80,19 @@ class AttentionConfig:
         """
         if self.rule == SOFTMAX:
             return self
-        text = _load(self).to_yaml()
+        text = compiled(self).rule.to_yaml()
         return replace(self, rule=text, maps={}, constants={})
 
 
-def _load(config: AttentionConfig) -> fwgen.Rule:
-    constants, maps = dict(config.constants), dict(config.maps)
+def compiled(config: AttentionConfig) -> Any:
+    """The operator of a rule by path, name or text."""
+    constants, maps = dict(config.constants) or None, dict(config.maps) or None
     if "\n" not in config.rule:
-        return fwgen.load_rule(config.rule, set=constants, maps=maps)
+        return fwgen.compile(config.rule, set=constants, maps=maps)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rule.yaml")
         path.write_text(config.rule, encoding="utf-8")
-        return fwgen.load_rule(path, set=constants, maps=maps)
+        return fwgen.compile(path, set=constants, maps=maps)
 
 
 class RuleMixer(nn.Module):
@@ -103,7 +107,7 @@ class RuleMixer(nn.Module):
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
         self.config = config
-        self.op = fwgen.compile(_load(config))
+        self.op = compiled(config)
         rule = self.op.rule
         self.rule_name: str = rule.name
         known = {"K": config.d_key, "V": config.d_value, "D": config.d_value, **config.sizes}
@@ -197,7 +201,7 @@ class RuleMixer(nn.Module):
 
 
 class SoftmaxMixer(nn.Module):
-    """Causal softmax attention; its state is every key and value so far, or the last `window`."""
+    """Causal softmax attention; its state is every key and value that a later token will see."""
 
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
@@ -217,11 +221,12 @@ class SoftmaxMixer(nn.Module):
     ) -> tuple[Tensor, State | None]:
         """As `RuleMixer.forward`."""
         q, k, v = self._extend(inputs, state)
-        T, S = q.shape[2], k.shape[2]
-        if T == S:
+        T, S, window = q.shape[2], k.shape[2], self.config.window or k.shape[2]
+        if T == S <= window:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:  # query t sees everything from earlier calls and the tokens up to its own
+        else:  # query t is the token S - T + t of all that are there
             mask = torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
+            mask = mask.triu(S - T - window + 1)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return y.transpose(1, 2), self._kept(k, v) if keep_state else None
 
@@ -237,6 +242,7 @@ class SoftmaxMixer(nn.Module):
     ) -> Tensor:
         """As `RuleMixer.last`, at the cost of one query."""
         q, k, v = self._extend(inputs, state)
+        k, v = (x[:, :, -self.config.window :] for x in (k, v))  # -0: all
         return F.scaled_dot_product_attention(q[:, :, -1:], k, v)[:, :, 0]
 
     def _extend(
@@ -248,7 +254,8 @@ class SoftmaxMixer(nn.Module):
         return q, k, v
 
     def _kept(self, k: Tensor, v: Tensor) -> State:
-        first = max(0, k.shape[2] - self.config.window) if self.config.window else 0
+        window = self.config.window
+        first = max(0, k.shape[2] - window + 1) if window else 0
         return {"k": k[:, :, first:], "v": v[:, :, first:]}
 
 
@@ -257,6 +264,8 @@ Mixer = RuleMixer | SoftmaxMixer
 
 def make_mixer(config: AttentionConfig) -> Mixer:
     """The softmax baseline for the name "softmax", else the compiled rule."""
+    at_least("d_key", config.d_key, 1)
+    at_least("d_value", config.d_value, 1)
     return SoftmaxMixer(config) if config.rule == SOFTMAX else RuleMixer(config)
 
 

@@ -72,12 +72,14 @@ def device_of(name: str) -> str:
     return name
 
 
-def at_least(name: str, value: float, least: float) -> None:
-    """Raise ArgumentError for a smaller value; NaN is smaller, infinity too large."""
-    if not least <= value < math.inf:
-        raise fwgen.ArgumentError(f"{name}: expected at least {least}, got {value}")
+def at_least(name: str, value: float, least: float, below: float = math.inf) -> None:
+    """Raise ArgumentError for a value outside [least, below), NaN included."""
+    if not least <= value < below:
+        end = "" if below == math.inf else f" and below {below}"
+        raise fwgen.ArgumentError(f"{name}: expected at least {least}{end}, got {value}")
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ArgumentError for a word that is none of these."""
     if value not in allowed:
         raise fwgen.ArgumentError(f"{name}: expected one of {', '.join(allowed)}, got {value}")

@@ -91,9 +91,9 @@ class Progress:
         lost = self.loss_count > 0 and math.isnan(mean)
         self.loss_sum, self.loss_count = 0.0, 0
         loss = figures["loss"]
-        better = self.best is None or loss < self.best  # NaN is never better
+        better = math.isfinite(loss) and (self.best is None or loss < self.best)
         if better:
-            self.best, self.stale, self.best_step = _finite(loss), 0, self.step
+            self.best, self.stale, self.best_step = loss, 0, self.step
         else:
             self.stale += 1
         if loss <= config.stop_loss:

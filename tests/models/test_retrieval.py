@@ -222,6 +222,9 @@ def test_stops_when_solved_or_out_of_patience():
     progress = Progress(step=100)
     progress.record({"loss": math.nan}, config)
     assert (progress.stopped, progress.best) == ("steps", None)
+    progress = Progress(step=1, loss_sum=math.nan, loss_count=1)
+    assert not progress.record({"loss": math.nan}, config)
+    assert progress.stopped == "diverged"
 
 
 def test_short_training_improves_and_reports_both_lengths(tmp_path):
