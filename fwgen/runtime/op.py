@@ -34,19 +34,25 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 _tracing = torch.compiler.is_compiling
 
 
-def _refuse_forward_mode(flat: Sequence[Any]) -> None:
-    """Kernels have no tangents; a tangent that is dropped in silence would be a wrong answer."""
-    transform = _transforms()
-    jvp = transform is not None and transform.key() == torch._C._functorch.TransformType.Jvp
-    if not jvp and forward_ad._current_level >= 0:
+def _refuse_transforms(flat: Sequence[Any]) -> None:
+    """Kernels have no tangents, and torch.func no gradients of theirs: refused, not lost."""
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    kinds, known = {level.key() for level in stack}, torch._C._functorch.TransformType
+    tangents = known.Jvp in kinds
+    if not tangents and forward_ad._current_level >= 0:
         tensors = [t for t in flat if isinstance(t, torch.Tensor)]
-        jvp = any(
+        tangents = any(
             forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]
             for t in tensors
         )
-    if jvp:
+    if tangents:
         raise UnsupportedError(
             "forward-mode differentiation (jvp) has no kernels; op.reference(...) serves it"
+        )
+    if known.Grad in kinds:
+        raise UnsupportedError(
+            "the gradients of torch.func (grad, vjp) do not reach the kernels; torch.autograd "
+            "does, and op.reference(...) serves torch.func"
         )
 
 
@@ -211,11 +217,11 @@ class CompiledRule:
         check_options(*options, want_final)
         if _tracing():
             return self._intercepted(flat, options, want_final, step)
-        if _modes() or _functions() or _transforms() is not None:
-            _refuse_forward_mode(flat)
-            return self._intercepted(flat, options, want_final, step)
-        if forward_ad._current_level >= 0:
-            _refuse_forward_mode(flat)
+        intercepted = _modes() or _functions() or _transforms() is not None
+        if (intercepted or forward_ad._current_level >= 0) and options.backend != "reference":
+            _refuse_transforms(flat)
+        if intercepted:
+            return self._intercepted(flat, options, want_final, step, _transforms() is not None)
         try:
             key = (options, _grad_enabled(), want_final, step, look(flat))
             found = self._ready.get(key)
@@ -240,9 +246,17 @@ class CompiledRule:
         return y, finals
 
     def _intercepted(
-        self, flat: Tensors, options: Options, want_final: bool, step: bool
+        self,
+        flat: Tensors,
+        options: Options,
+        want_final: bool,
+        step: bool,
+        transformed: bool = False,
     ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-        """A call that something traces or wraps, or the reference."""
+        """A call that something traces or wraps, or the reference.
+
+        A transform, such as vmap, hides which tensors ask for gradients: all then may.
+        """
         if options.backend == "reference":
             geometry = check(self.signature, flat, step=step)
             check_values(flat[-2], flat[-1], geometry.tokens)
@@ -254,7 +268,7 @@ class CompiledRule:
             return y, [states[name] for name in self._states]
         if not _tracing():
             check(self.signature, flat, step=step)
-        training = _asks_gradient(flat)
+        training = _asks_gradient(flat) or (transformed and _grad_enabled())
         y, *rest = self._operators.forward(*flat, *options, training, want_final)
         return y, rest[: len(self._states)]
 

@@ -103,8 +103,8 @@ class Operators:
         return f"({', '.join(arguments)}) -> {_results(1 + self.states + self.saved)}"
 
     def _backward_schema(self) -> str:
-        arguments = ["Tensor? grad_y"]
-        arguments += [f"Tensor? grad_{spec.name}" for spec in self.signature.states]
+        arguments = ["Tensor? grad_output"]  # a state may be called as the output is
+        arguments += [f"Tensor? grad_final_{spec.name}" for spec in self.signature.states]
         arguments += _arguments(self.signature)
         arguments += [f"Tensor saved_{i}" for i in range(self.saved)]
         arguments += ["bool[] wanted", "str form", "str backend", "int? chunk_size"]

@@ -162,20 +162,6 @@ def test_a_graph_serves_twice(name, road):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_expanded_gradients(name):
-    """`.sum().backward()` sends gradients of stride 0."""
-    p = problems.draw(witness(name), 7)
-    ones = {n: torch.ones_like(t) for n, t in p.weights.items()}
-    want = golden(witness(name), replace(p, weights=ones))
-    q = leaf_copy(p, set(p.leaves()))
-    y, final = problems.run_op(compiled(name), q)
-    (y.sum() + sum(t.sum() for t in final.values())).backward()
-    for n, leaf in q.leaves().items():
-        assert leaf.grad is not None
-        problems.assert_close(n, leaf.grad, want[n], 1e-10 * float(want[n].abs().max()) + 1e-13)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_changed_inputs_are_noticed(name):
     """A tensor that is written to before the backward is an error, not a wrong gradient."""
     p = problems.draw(witness(name), 3)
