@@ -18,6 +18,7 @@ MODEL_COMMANDS = {
     "train": "train a model on a task, with any rule",
     "eval": "perplexity of a trained language model",
     "generate": "write text with a trained language model",
+    "translate": "translate lines with a trained translator",
     "plot": "draw the figures of a finished run",
 }
 MANUAL = """\

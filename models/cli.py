@@ -1,4 +1,4 @@
-"""The commands `fwgen train`, `eval`, `generate` and `plot`."""
+"""The commands `fwgen train`, `eval`, `generate`, `translate` and `plot`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import fwgen
 
-from . import lm_cli, options
+from . import lm_cli, nmt_cli, options
 
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
 
@@ -24,6 +24,8 @@ def add_commands(commands: Any) -> None:
         lm_cli.add_train(tasks),
         lm_cli.add_eval(commands),
         lm_cli.add_generate(commands),
+        nmt_cli.add_train(tasks),
+        nmt_cli.add_translate(commands),
         _add_plot(commands),
     ):
         parser.set_defaults(run=run)

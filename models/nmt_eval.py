@@ -1,0 +1,87 @@
+"""A trained translator in use: lines in, translations out, and how good they are.
+
+BLEU is sacreBLEU's, of plain text, given with the signature that says how it was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fwgen
+
+from . import checkpoint
+from .beam import BeamConfig, translate
+from .data.pairs import Lines, end_of
+from .data.text import Tokenizer, tokenizer_from
+from .nmt import NMTConfig, Translator, build
+from .settings import device_of
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model for use."""
+
+    model: Translator
+    tokenizer: Tokenizer
+    data: Path  # the corpus that it was trained on
+    languages: tuple[str, str]
+    step: int
+
+    def translate(self, lines: Sequence[str], config: BeamConfig) -> list[str]:
+        """The best translation of each line, in the same order; of an empty one an empty one."""
+        words = [line for line in lines if line.strip()]
+        coded = Lines(self.tokenizer, words)
+        end = end_of(self.tokenizer)
+        sources = [coded.tokens[a:b] for a, b in zip(coded.starts, coded.starts[1:], strict=False)]
+        found = iter(translate(self.model, sources, end, config) if words else ())
+        return [self._text(next(found).tokens) if line.strip() else "" for line in lines]
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return " ".join(self.tokenizer.decode(tokens[:-1]).split())
+
+
+def load(path: Path, device: str = "cpu") -> Loaded:
+    """A model from a checkpoint or a run's folder (its best one); needs no other file.
+
+    Raises ArgumentError when it is no translator's.
+    """
+    found = checkpoint.read(path)
+    if found.run["about"]["task"] != "nmt":
+        raise fwgen.ArgumentError(
+            f"checkpoint: expected a translator, {found.path} is of the task "
+            f"{found.run['about']['task']}"
+        )
+    device_of(device)
+    source, target = found.texts["languages"].split()
+    return Loaded(
+        build(NMTConfig.from_json(found.texts["model"]), found.group("model")).to(device),
+        tokenizer_from(found.texts["tokenizer"]),
+        Path(found.texts["data"]),
+        (source, target),
+        found.run["progress"]["step"],
+    )
+
+
+def bleu(translations: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """sacreBLEU of a corpus, one reference each, its signature, and the share of equal lines."""
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError:
+        raise fwgen.UnsupportedError(
+            "BLEU needs the package sacrebleu: pip install 'fwgen[models]'"
+        ) from None
+    if len(translations) != len(references):
+        raise fwgen.ArgumentError(
+            f"bleu: {len(translations)} translations have {len(references)} references"
+        )
+    metric = BLEU()
+    score = metric.corpus_score(list(translations), [list(references)])
+    exact = sum(one == other for one, other in zip(translations, references, strict=True))
+    return {
+        "bleu": score.score,
+        "signature": str(metric.get_signature()),
+        "exact": exact / max(1, len(references)),
+    }
