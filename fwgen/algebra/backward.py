@@ -89,7 +89,7 @@ class _Differentiator:
         """The adjoint array of an array, declared on first use."""
         if name not in self.adjoints:
             array = self.step.array(name)
-            fresh = self.names.fresh(f"d_{name}")
+            fresh = self.names.fresh(f"d_{name}", "")  # d_W_1 is the adjoint of W_1
             self.adjoints[name] = fresh
             seed = role == "seed"
             self.arrays[fresh] = Array(fresh, array.dims, "seed" if seed else "local", of=name)

@@ -14,12 +14,12 @@ class Names:
     def __init__(self, taken: Iterable[str]) -> None:
         self.taken = set(taken)
 
-    def fresh(self, base: str) -> str:
-        """`base`, or the first of `base2`, `base3`, ... that is free."""
-        name, n = base, 1
+    def fresh(self, base: str, joint: str = "_") -> str:
+        """`base`, or the first of `base_1`, `base_2`, ... that is free; `joint` is what joins."""
+        name, n = base, 0 if joint else 1
         while name in self.taken:
             n += 1
-            name = f"{base}{n}"
+            name = f"{base}{joint}{n}"
         self.taken.add(name)
         return name
 
