@@ -32,11 +32,15 @@ class Options(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What runs."""
+    """What runs, and why, in one sentence."""
 
     backend: str
     form: str
     chunk_size: int | None
+    why: str
+
+
+NO_CHUNK = "no kernels of the chunk form are generated yet"
 
 
 def _copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -58,7 +62,7 @@ class Kernels:
         form, backend, chunk_size = options
         device, forms = geometry.device.type, self.signature.forms
         if form == "chunk" and "chunk" not in forms:
-            why = self.signature.chunk_reason or "this rule has none yet"
+            why = self.signature.chunk_reason or NO_CHUNK
             raise UnsupportedError(
                 f'the chunk form cannot serve `{self.signature.name}`: {why}; form="recurrent" does'
             )
@@ -71,7 +75,20 @@ class Kernels:
             )
         if backend == "triton":
             self._triton_serves(geometry)
-        return Plan(backend, form, (chunk_size or 64) if form == "chunk" else None)
+        why = self._why(options, backend, device)
+        return Plan(backend, form, (chunk_size or 64) if form == "chunk" else None, why)
+
+    def _why(self, options: Options, backend: str, device: str) -> str:
+        """Where the choice of backend and form comes from."""
+        found = f'backend="{backend}" was asked for'
+        if options.backend == "auto":
+            found = f'backend="auto" is {backend} for {device} tensors'
+        if "chunk" not in self.signature.forms:
+            reason = self.signature.chunk_reason or NO_CHUNK
+            return f"{found}; the form is recurrent, since {reason}"
+        if options.form == "auto":
+            return f'{found}; form="auto" is recurrent'
+        return f'{found}; form="{options.form}" was asked for'
 
     def _triton_serves(self, geometry: Geometry) -> None:
         device = geometry.device.type

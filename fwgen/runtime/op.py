@@ -160,7 +160,7 @@ class CompiledRule:
         return self(*inputs, **{**arguments, "backend": "reference"})
 
     def plan(self, *inputs: torch.Tensor, **arguments: Any) -> dict[str, Any]:
-        """What a call with these arguments would run, without running it."""
+        """What a call with these arguments would run, and why, without running it."""
         known = ("form", "backend", "chunk_size", "output_final_state")
         asked = {name: arguments.pop(name) for name in known if name in arguments}
         groups = ("params", "buffers", "initial_state", "cu_seqlens", "position")
@@ -175,6 +175,7 @@ class CompiledRule:
         if options.backend == "reference":
             found: dict[str, Any] = {"backend": "reference", "form": "recurrent"}
             found["chunk_size"] = None
+            found["why"] = 'backend="reference" was asked for; it is a loop over tokens in PyTorch'
         else:
             found = self._kernels.plan(geometry, options)._asdict()
         return {**found, "dtype": geometry.dtype, "heads": geometry.heads, "sizes": geometry.sizes}
