@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,16 @@ from fwgen.bench.peers import CHUNKED, chunk_peer, softmax_peer
 from fwgen.bench.timing import Contender, Tensors, interleaved, peak_bytes
 from fwgen.runtime.op import CompiledRule
 
+LOOP_ROUNDS, SLOW = 3, 1.0
+"""The loop over tokens runs so often at most, and no more once its calls took so many seconds."""
+
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender: seconds, the ratio of its median to ours, memory and fraction of peak."""
+    """One contender: seconds, the ratio of its median to ours, memory and fraction of peak.
+
+    The memory of what takes longer than `SLOW`, which would have to run once more, is None.
+    """
 
     rule: str
     backward: bool
@@ -57,19 +63,31 @@ class Call:
 
 
 def measure(
-    op: CompiledRule, call: Call, against: Sequence[str], rounds: int, work: tuple[int, int]
+    op: CompiledRule,
+    call: Call,
+    against: Sequence[str],
+    rounds: int,
+    work: tuple[int, int],
+    say: Callable[[str], None] = lambda text: None,
 ) -> list[Measurement]:
     """Time the CPU kernels of a rule and the contenders that exist for it on one call.
 
-    `work` is the number of FLOPs of the whole call, forward and both passes.
+    `work` is the number of FLOPs of the whole call, forward and both passes. `say` is told what
+    takes the time.
     """
     contenders = _contenders(op, call, against)
-    times = interleaved(contenders, rounds)
     name = op.signature.name
+    plural = "s" * (rounds != 1)
+    say(f"{name}: {rounds} round{plural} of {', '.join(contenders)}")
+    if "loop" in contenders and rounds > 1:
+        say(f"{name}: loop, over tokens in PyTorch, is slow: {LOOP_ROUNDS} rounds of it at most")
+    times = interleaved(contenders, rounds)
     found = []
     for (who, backward), timing in times.items():
         contender = contenders[who]
-        memory = peak_bytes(lambda c=contender, b=backward: c.once(b))  # type: ignore[misc]
+        memory = None
+        if timing.median < SLOW:
+            memory = peak_bytes(lambda c=contender, b=backward: c.once(b))  # type: ignore[misc]
         share = work[backward] / timing.median / peak_flops()[0] if who == "fwgen" else None
         ratio = timing.median / times["fwgen", backward].median
         times_of = (timing.median, timing.least, ratio)
@@ -80,13 +98,11 @@ def measure(
 def _contenders(op: CompiledRule, call: Call, against: Sequence[str]) -> dict[str, Contender]:
     x, weight = call.inputs, call.weight
 
-    def ours(backend: str, rounds: int = 1_000_000) -> Contender:
-        return Contender(
-            lambda t: op(*t.values(), **call.keywords, backend=backend)[0],
-            x,
-            weight,
-            rounds=rounds,
-        )
+    def ours(backend: str, **limits: Any) -> Contender:
+        def run(t: Tensors) -> torch.Tensor:
+            return op(*t.values(), **call.keywords, backend=backend)[0]
+
+        return Contender(run, x, weight, **limits)
 
     found = {"fwgen": ours("cpu")}
     theirs = {name: t.transpose(1, 2).contiguous() for name, t in x.items()}
@@ -100,7 +116,7 @@ def _contenders(op: CompiledRule, call: Call, against: Sequence[str]) -> dict[st
     if "softmax" in against and _attends(theirs):
         found["softmax"] = Contender(softmax_peer, theirs, flipped)
     if "loop" in against:
-        found["loop"] = ours("reference", 3)
+        found["loop"] = ours("reference", rounds=LOOP_ROUNDS, seconds=SLOW)
     return found
 
 

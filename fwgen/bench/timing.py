@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import math
 import os
 import statistics
 import time
@@ -20,13 +23,15 @@ BUSY = 0.15
 class Contender:
     """An implementation: a function of named inputs to the output, and its own copy of them.
 
-    `rounds` limits how often a slow one runs. Every call allocates its results, as a user's does.
+    `rounds`, and `seconds` in all, limit how often each pass of a slow one is timed; once it is in
+    any case. Every call allocates its results, as a user's does.
     """
 
     run: Callable[[Tensors], torch.Tensor]
     inputs: Tensors
     weight: torch.Tensor
     rounds: int = 1_000_000
+    seconds: float = math.inf
 
     def once(self, backward: bool) -> tuple[float, torch.Tensor, list[torch.Tensor | None]]:
         """Seconds of one forward, or forward and backward; the output and the gradients."""
@@ -64,7 +69,8 @@ def interleaved(
     for turn in range(-1, rounds):
         for (name, backward), seconds in found.items():
             contender = contenders[name]
-            if turn >= contender.rounds or (turn < 0 and contender.rounds < 4):
+            enough = turn >= contender.rounds or sum(seconds) >= contender.seconds
+            if enough or (turn < 0 and contender.rounds < 4):
                 continue
             taken = contender.once(backward)[0]
             if turn >= 0:
@@ -118,6 +124,9 @@ def peak_bytes(call: Callable[[], object]) -> int | None:
     """How far the resident memory rose above its start during a call; None where unknown."""
     status = Path("/proc/self/status")
     try:
+        with contextlib.suppress(AttributeError, OSError):
+            # Free memory that the allocator keeps would hide what the call takes.
+            ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
         before = _kilobytes(status, "VmRSS")
         call()
