@@ -59,6 +59,6 @@ def compile(
             from fwgen.driver import compile_rule
             from fwgen.runtime.op import CompiledRule
 
-            made = compile_rule(loaded)
+            made = compile_rule(loaded, constants=set, maps=maps)
             op = _compiled[loaded.hash] = CompiledRule(made.signature, made.sources, made.rule)
     return op

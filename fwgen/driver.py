@@ -36,8 +36,16 @@ class Compilation:
     sources: Mapping[str, str]
 
 
-def compile_rule(rule: Rule, targets: Sequence[str] = TARGETS) -> Compilation:
-    """Run every stage for the given targets; raises RuleError for what only lowering can find."""
+def compile_rule(
+    rule: Rule,
+    targets: Sequence[str] = TARGETS,
+    constants: Mapping[str, float] | None = None,
+    maps: Mapping[str, str] | None = None,
+) -> Compilation:
+    """Run every stage for the given targets; raises RuleError for what only lowering can find.
+
+    `constants` and `maps`, which the rule was loaded with, are named at the head of every file.
+    """
     # sympy is behind these imports: it is loaded when something is compiled, not before.
     from fwgen.algebra.backward import differentiate
     from fwgen.algebra.hoist import hoist
@@ -45,6 +53,7 @@ def compile_rule(rule: Rule, targets: Sequence[str] = TARGETS) -> Compilation:
     from fwgen.algebra.old_reads import read_old_states
     from fwgen.algebra.telescope import telescope
     from fwgen.emit.cpu import cpu_source, saved_tensors
+    from fwgen.emit.heading import compile_command, headed
     from fwgen.emit.reference import reference_source
     from fwgen.emit.signature import free_dims, signature_of
     from fwgen.emit.triton import triton_sources
@@ -64,4 +73,8 @@ def compile_rule(rule: Rule, targets: Sequence[str] = TARGETS) -> Compilation:
         sources["cpu.cpp"] = cpu_source(plan, step, free_dims(step))
     if "triton" in targets:
         sources |= triton_sources(backward.forward, backward)
+    command = compile_command(rule.name, constants, maps)
+    sources = {
+        name: headed(name, text, rule.name, rule.hash, command) for name, text in sources.items()
+    }
     return Compilation(rule, step, normal, backward, plan, signature, sources)

@@ -70,7 +70,8 @@ def reference_source(step: Step) -> str:
 def _header(step: Step, printer: TorchPrinter) -> str:
     used = ["import math"] if "math" in printer.needs else []
     used += ["from typing import Any"] if "gate" in printer.needs else []
-    text = f'"""The rule `{step.name}`, one token at a time in PyTorch."""\n\n'
+    text = f'"""The rule `{step.name}`, one token at a time in PyTorch.\n\n'
+    text += "".join(f"    {statement_text(s)}\n" for s in step.statements) + '"""\n\n'
     text += "from __future__ import annotations\n\n"
     text += "\n".join(used) + "\n\n" if used else ""
     text += "import torch\n"

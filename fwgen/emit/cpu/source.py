@@ -30,7 +30,6 @@ def cpu_source(plan: CpuPlan, signature: Step, dims: Sequence[str]) -> str:
     kernels = [forward.write(), backward.write()]
     return render(
         "cpu/kernels.cpp.jinja",
-        name=signature.name,
         equations=[statement_text(s) for s in plan.step.statements],
         kernels=kernels,
         dims=[names.of(("dim", dim), f"n_{dim}") for dim in dims],
