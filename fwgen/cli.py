@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -11,7 +12,7 @@ from typing import Any
 
 import fwgen
 from fwgen.commands import bench, check, compile, doctor, explain, library
-from fwgen.commands.common import UsageError
+from fwgen.commands.common import Parser, UsageError
 from fwgen.errors import ArgumentError, InternalError, RuleError, RuleNotFound, UnsupportedError
 
 MODEL_COMMANDS = {
@@ -27,11 +28,16 @@ forward and backward, and proves them equal to autograd.
 
 A rule is a short YAML file, or the name of one that is shipped. The usual way through:
 
+  fwgen list                         what is shipped
   fwgen new my_rule --from delta     copy a shipped rule to my_rule.yaml and edit it
   fwgen explain my_rule.yaml         the derived backward, the class of the update, its costs
   fwgen check my_rule.yaml           property tests of every kernel against autograd
   fwgen compile my_rule.yaml         write the package generated/my_rule/
   fwgen bench my_rule.yaml           time it beside plain PyTorch
+  fwgen doctor                       what this machine lacks, should any of that fail
+
+`fwgen COMMAND --help` is the manual of a command, with examples. --set and --map change constants
+and feature maps without an edit; --json makes stdout one JSON document.
 
 Exit codes: 0 fine; 1 the rule is faulty or a check failed; 2 wrong usage, an unknown rule or an
 unreadable file; 3 a fault of fwgen itself. Messages go to stderr, results to stdout.
@@ -41,8 +47,14 @@ unreadable file; 3 a fault of fwgen itself. Messages go to stderr, results to st
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may know few characters
+            stream.reconfigure(errors="backslashreplace")
     try:
-        options = parser(arguments).parse_args(arguments)
+        top = parser(arguments)
+        options, unknown = top.parse_known_args(arguments)
+        if unknown:
+            getattr(options, "parser", top).error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as exit_:  # argparse has printed help or the fault
         return exit_.code if isinstance(exit_.code, int) else 2
     try:
@@ -76,7 +88,7 @@ def report_fault(error: BaseException, arguments: Sequence[str] = ()) -> int:
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The whole command line; the models' options are only loaded when one of them is named."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="fwgen", description=MANUAL, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"fwgen {fwgen.__version__}")

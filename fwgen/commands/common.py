@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from fwgen.language import Rule, load_rule
+from fwgen.language.names import did_you_mean
 
 Handler = Callable[[argparse.Namespace], int]
 
 
 class UsageError(Exception):
     """Wrong usage that argparse cannot see, such as a folder that cannot be written."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose faults name the manual, and the nearest word that is known."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong with the command line and exit with 2."""
+        hint = self._nearest(message) or f"`{self.prog} --help` explains it"
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: error: {message}\n  hint: {hint}\n")
+
+    def _nearest(self, message: str) -> str | None:
+        unknown = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        if unknown is not None:
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            return did_you_mean(unknown[1], known)
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        return wrong and did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2]))
 
 
 def command(
@@ -27,7 +47,7 @@ def command(
         description=f"{summary}\n\n{manual.strip()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 
@@ -108,6 +128,11 @@ def open_rule(
     for warning in rule.warnings:
         print(warning, file=sys.stderr)
     return rule
+
+
+def as_options(message: str) -> str:
+    """A message of the Python API in words of the command line: `--form recurrent`."""
+    return re.sub(r'\b(form|backend)="(\w+)"', r"--\1 \2", message)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

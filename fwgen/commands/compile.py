@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fwgen.commands.common import (
     UsageError,
@@ -17,25 +17,37 @@ from fwgen.commands.common import (
     command,
     open_rule,
     print_json,
+    print_table,
 )
+from fwgen.language import load_rule
+
+if TYPE_CHECKING:
+    from fwgen.driver import Compilation
 
 ALL_TARGETS = ("cpu", "triton")
 MANUAL = """\
-The package holds the rule, a readable PyTorch loop (reference.py), the kernels (triton_*.py and
-cpu.cpp), a report and a manifest, and is importable from the folder above:
+Writes the folder NAME below FOLDER: the rule, a readable PyTorch loop (reference.py), the kernels
+(triton_*.py and cpu.cpp), a report with the mathematics (REPORT.md) and a manifest. It is imported
+from the folder above:
 
     from generated.delta import delta
     y, final = delta(q, k, v, beta, output_final_state=True)
 
-It is written in one step; a folder that fwgen did not write is never touched. The manifest records
---set, --map, --target and --standalone, and --check compiles with the recorded ones unless others
-are given: it writes nothing and exits 1 when what lies there is missing or differs.
+A package is written in one step, or not at all. A folder that fwgen did not write is never touched,
+and files that others put into a package are kept.
+
+The manifest records the rule, --set, --map, --target and --standalone. --check compiles with what
+is recorded, unless options say otherwise, and writes nothing: it exits 1 when what lies there is
+missing or differs. Without --name it finds the package of the rule under another name, too.
+
+--standalone adds the runtime, so that the folder can be copied into any project that has torch (and
+triton for GPUs), under any name.
 
 example:
   fwgen compile deltanet
   fwgen compile my_rule.yaml --set nu=2 --map phi='elu(x) + 1' -o kernels
-  fwgen compile deltanet --check
-  fwgen compile deltanet --aot sm_90 --json
+  fwgen compile deltanet --check || fwgen compile deltanet
+  fwgen compile deltanet --aot sm_90,gfx942 --json
 """
 
 
@@ -77,91 +89,111 @@ def add(subparsers: Any) -> None:
 
 
 def _package_name(text: str) -> str:
-    """A name that can be imported; argparse reports the ValueError's text otherwise."""
+    """A name that can be imported; argparse reports the error's text."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", text) or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no package name: lower-case letters, digits and underscores, at most 64"
+            f"{text!r} is no package name: lower-case letters, digits and underscores, at most 64, "
+            "and no word of Python"
         )
     return text
 
 
 def run(options: argparse.Namespace) -> int:
     """Compile, then write or compare."""
-    from fwgen.commands.package import differences, package_files, write_package
-    from fwgen.driver import compile_rule
+    from fwgen.commands.package import differences, write_package
 
     start = time.perf_counter()
-    _recall(options)
-    constants, maps = dict(options.set), dict(options.map)
-    targets = tuple(t for t in ALL_TARGETS if t in (options.target or ALL_TARGETS))
-    rule = open_rule(options.rule, constants, maps)
-    name = options.name or rule.name
-    compilation = compile_rule(rule, targets)
-    files = package_files(
-        compilation,
-        name,
-        targets=targets,
-        constants=constants,
-        maps=maps,
-        standalone=options.standalone,
-    )
-    folder = options.out / name
+    if options.aot and options.target and "triton" not in options.target:
+        raise UsageError("--aot compiles Triton kernels: --target must have triton in it")
+    rule_name = load_rule(options.rule).name
+    name = _recall(options, rule_name) if options.check else options.name or rule_name
+    compilation, files = _compiled(options, name)
+    folder, faults = options.out / name, []
     if options.check:
         faults = differences(folder, files)
         for fault in faults:
             print(f"fwgen: {fault}", file=sys.stderr)
     else:
-        faults = []
         try:
             write_package(folder, files)
         except OSError as error:
             raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
     document: dict[str, Any] = {
         "name": name,
-        "hash": rule.hash,
+        "hash": compilation.rule.hash,
         "forms": list(compilation.signature.forms),
-        "targets": list(targets),
+        "targets": list(_targets(options)),
         "files": list(files),
         "lines": sum(text.count("\n") for text in files.values()),
     }
+    if options.check:
+        document |= {"fresh": not faults, "stale": faults}
     if options.aot:
         document["aot"] = _ahead_of_time(compilation, options.aot)
     document["seconds"] = round(time.perf_counter() - start, 3)
-    print_json(document) if options.json else _print(document, folder, options.check, not faults)
+    print_json(document) if options.json else _print(document, folder)
     return 1 if faults else 0
 
 
-def _recall(options: argparse.Namespace) -> None:
-    """`--check` uses the settings that the manifest records where none are given."""
-    from fwgen.commands.package import read_manifest
-    from fwgen.language import load_rule
-
-    if not options.check:
-        return
-    name = options.name or load_rule(options.rule).name
-    manifest = read_manifest(options.out / name)
-    if manifest is None:
-        return
-    options.set = options.set or list(manifest["set"].items())
-    options.map = options.map or list(manifest["maps"].items())
-    options.target = options.target or tuple(manifest["targets"])
-    options.standalone = options.standalone or manifest["standalone"]
+def _targets(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(t for t in ALL_TARGETS if t in (options.target or ALL_TARGETS))
 
 
-def _ahead_of_time(compilation: Any, targets: tuple[str, ...]) -> list[dict[str, Any]]:
+def _compiled(options: argparse.Namespace, name: str) -> tuple[Compilation, dict[str, str]]:
+    """The compilation and the files of its package."""
+    from fwgen.commands.package import package_files
+    from fwgen.driver import compile_rule
+
+    if keyword.iskeyword(name):
+        raise UsageError(f"a package cannot be called {name!r}, a word of Python; choose a --name")
+    constants, maps = dict(options.set), dict(options.map)
+    rule = open_rule(options.rule, constants, maps)
+    compilation = compile_rule(rule, _targets(options), constants, maps)
+    files = package_files(
+        compilation,
+        name,
+        targets=_targets(options),
+        constants=constants,
+        maps=maps,
+        standalone=options.standalone,
+    )
+    return compilation, files
+
+
+def _recall(options: argparse.Namespace, rule: str) -> str:
+    """The name of the package to check; its recorded settings stand where none are given."""
+    from fwgen.commands.package import packages_of, recorded
+
+    name = options.name or rule
+    if options.name is None and not (options.out / rule).exists():
+        found = packages_of(rule, options.out)
+        if len(found) > 1:
+            names = ", ".join(found)
+            raise UsageError(f"{options.out} has several packages of {rule}: {names}; add --name")
+        name = found[0] if found else rule
+    settings = recorded(options.out / name)
+    options.set = options.set or list(settings.constants.items())
+    options.map = options.map or list(settings.maps.items())
+    options.target = options.target or settings.targets
+    options.standalone = options.standalone or settings.standalone
+    return name
+
+
+def _ahead_of_time(compilation: Compilation, targets: tuple[str, ...]) -> list[dict[str, Any]]:
     """Registers, spills and shared memory of every Triton kernel for every target."""
     from fwgen.commands.aot import compile_ahead
 
     return [dict(row) for target in targets for row in compile_ahead(compilation, target)]
 
 
-def _print(document: dict[str, Any], folder: Path, check: bool, fresh: bool) -> None:
-    if check:
-        print(f"{folder}: {'fresh' if fresh else 'not fresh'}")
-        return
-    print(f"{document['name']}: forms {', '.join(document['forms'])}")
-    for path in document["files"]:
-        print(f"  {folder / path}")
-    print(f"{document['lines']} lines in {document['seconds']:.1f} s")
-    for row in document.get("aot", ()):
-        print("  " + "  ".join(f"{key} {value}" for key, value in row.items()))
+def _print(document: dict[str, Any], folder: Path) -> None:
+    if "fresh" in document:
+        print(f"{folder}: {'fresh' if document['fresh'] else 'not fresh'}")
+    else:
+        print(f"{document['name']}: forms {', '.join(document['forms'])}")
+        for path in document["files"]:
+            print(f"  {folder / path}")
+        print(f"{document['lines']} lines in {document['seconds']:.1f} s")
+    if "aot" in document:
+        rows = [list(row) for row in document["aot"][:1]]
+        print_table([*rows, *([str(v) for v in row.values()] for row in document["aot"])])

@@ -36,8 +36,10 @@ def add(subparsers: Any) -> None:
         run,
         "show what this machine has and lacks",
         "Lists Python packages, the C++ compiler, processors, GPUs and the folder of built\n"
-        "libraries, with a remedy beside everything that is missing. Always exits 0.\n"
-        "\nexample:\n  fwgen doctor",
+        "libraries, with a remedy beside everything that is missing. Always exits 0.\n\n"
+        "The CPU kernels are built with CXX, or else g++ or c++, and kept in FWGEN_CACHE_DIR, or\n"
+        "else ~/.cache/fwgen.\n\n"
+        "example:\n  fwgen doctor\n  CXX=clang++ fwgen doctor",
     )
 
 
@@ -92,8 +94,10 @@ def _processors() -> Row:
 def _gpu() -> Row:
     if find_spec("torch") is None:
         return "gpu", "unknown without torch", ""
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return "gpu", f"unknown: torch does not load ({error})", "install torch again"
     if torch.cuda.is_available():
         return "gpu", torch.cuda.get_device_name(0), ""
     remedy = "none needed for CPU tensors; TRITON_INTERPRET=1 runs the Triton kernels slowly"

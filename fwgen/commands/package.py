@@ -9,12 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import fwgen
 from fwgen.commands.report import report_markdown
-from fwgen.driver import Compilation
+from fwgen.driver import TARGETS, Compilation
+from fwgen.emit.heading import compile_command, headed
 from fwgen.emit.render import render
 from fwgen.errors import ArgumentError
 
@@ -37,17 +39,19 @@ def package_files(
     The manifest records what `fwgen compile --check` needs to compile the rule once more.
     """
     rule = compilation.rule
+    options = _options(name, rule.name, targets, standalone)
+    command = compile_command(rule.name, constants, maps, options)
     files = {"rule.yaml": rule.to_yaml(), **compilation.sources}
-    files["REPORT.md"] = report_markdown(compilation)
-    files["__init__.py"] = render(
+    files["REPORT.md"] = report_markdown(compilation, command)
+    module = render(
         "package/init.py.jinja",
         summary=_summary(rule.name, rule.doc),
-        command=_command(rule.name, targets, constants, maps, standalone),
         name=name,
         folder=f"generated.{name}",
         inputs=", ".join(rule.inputs),
         runtime=f".{PRIVATE}" if standalone else "fwgen",
     )
+    files["__init__.py"] = headed("__init__.py", module, rule.name, rule.hash, command)
     if standalone:
         files |= _runtime_files()
     manifest: dict[str, Any] = {
@@ -73,20 +77,11 @@ def _summary(name: str, doc: str) -> str:
     return text if text else f"The rule {name}."
 
 
-def _command(
-    name: str,
-    targets: Sequence[str],
-    constants: Mapping[str, float],
-    maps: Mapping[str, str],
-    standalone: bool,
-) -> str:
-    """The command that makes this package, without paths."""
-    words = ["fwgen compile", name]
-    if tuple(targets) != ("cpu", "triton"):
-        words.append(f"--target {','.join(targets)}")
-    words += [f"--set {constant}={value}" for constant, value in sorted(constants.items())]
-    words += [f"--map {json.dumps(f'{n}={body}')}" for n, body in sorted(maps.items())]
-    return " ".join(words + ["--standalone"] * standalone).replace("\\", "\\\\")
+def _options(name: str, rule: str, targets: Sequence[str], standalone: bool) -> list[str]:
+    """What the command that makes a package has beside the rule, its constants and its maps."""
+    options = ["--name", name] if name != rule else []
+    options += ["--target", ",".join(targets)] if tuple(targets) != TARGETS else []
+    return options + ["--standalone"] * standalone
 
 
 def _runtime_files() -> dict[str, str]:
@@ -101,14 +96,54 @@ def _runtime_files() -> dict[str, str]:
     return {f"{PRIVATE}/__init__.py": f'"""The runtime of fwgen."""\n\n{version}', **files}
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a package was made with."""
+
+    constants: dict[str, float] = field(default_factory=dict)
+    maps: dict[str, str] = field(default_factory=dict)
+    targets: tuple[str, ...] = TARGETS
+    standalone: bool = False
+
+
+def recorded(folder: Path) -> Settings:
+    """The settings in the manifest of a package; the usual ones where it has none that fit."""
+    manifest = read_manifest(folder) or {}
+    constants, maps, targets = (manifest.get(key) for key in ("set", "maps", "targets"))
+    known = targets if isinstance(targets, list) and set(targets) <= set(TARGETS) else []
+    return Settings(
+        constants if _holds(constants, int | float) else {},
+        maps if _holds(maps, str) else {},
+        tuple(known) or TARGETS,
+        manifest.get("standalone") is True,
+    )
+
+
+def _holds(value: object, kind: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
+
+
+def packages_of(rule: str, folder: Path) -> list[str]:
+    """The packages in a folder that were made from a rule of that name."""
+    if not folder.is_dir():
+        return []
+    manifests = {path.name: read_manifest(path) for path in sorted(folder.iterdir())}
+    return [name for name, found in manifests.items() if found and found.get("rule") == rule]
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a package that fwgen wrote; None for any other folder or nothing."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     ours = isinstance(manifest, dict) and manifest.get("generator") == "fwgen"
-    return manifest if ours and isinstance(manifest.get("files"), list) else None
+    files = manifest.get("files") if ours else None
+    return manifest if _all_texts(files) else None
+
+
+def _all_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def differences(folder: Path, files: Mapping[str, str]) -> list[str]:
