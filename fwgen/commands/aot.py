@@ -9,60 +9,61 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
 from fwgen.errors import ArgumentError, UnsupportedError
 
-SIZES = (64, 32, 16, 8)
-"""Sizes of all named dims, in order of preference; a large state takes a smaller one."""
+SIZE = 64
+"""The size of every named dim unless another one is asked for."""
 TOKENS = 256
+KERNELS = ("recurrent_forward", "recurrent_step", "recurrent_backward")
 
 
 class Resources(TypedDict):
-    """What one kernel takes on one target."""
+    """What one kernel takes on one target; its states are in `registers` or in `memory`."""
 
     kernel: str
     target: str
+    states: str
     registers: int
     spill_bytes: int
     shared_bytes: int
     tensor_core_ops: int
 
 
-def compile_ahead(compilation: Any, target: str, dtype: str = "float32") -> list[Resources]:
+def compile_ahead(
+    compilation: Any, target: str, dtype: str = "float32", size: int = SIZE
+) -> list[Resources]:
     """Registers, spills, shared memory and tensor-core instructions of every kernel of a rule.
 
-    `target`: sm_90, sm_80, ... or gfx942, ...; `dtype`: of the inputs. Raises ArgumentError for an
-    unknown target and UnsupportedError where Triton is missing or runs as an interpreter.
+    `target`: sm_90, sm_80, ... or gfx942, ...; `dtype`: of the inputs; `size`: of every named dim.
+    Raises ArgumentError for an unknown target and UnsupportedError where Triton is missing or runs
+    as an interpreter.
     """
     sources = {f: s for f, s in compilation.sources.items() if f.startswith("triton_")}
     return [
         measure(kernel, arguments, options, target)
-        for kernel, arguments, options in launches(compilation.signature, sources, dtype)
+        for kernel, arguments, options in launches(compilation.signature, sources, dtype, size)
     ]
 
 
 Launch = tuple[Any, dict[str, Any], dict[str, Any]]
 
 
-def launches(signature: Any, sources: Mapping[str, str], dtype: str = "float32") -> list[Launch]:
-    """(kernel, arguments by name, launch options) of a forward, a step and a backward call."""
+def launches(
+    signature: Any, sources: Mapping[str, str], dtype: str = "float32", size: int = SIZE
+) -> list[Launch]:
+    """(kernel, arguments by name, launch options) of a step, a forward and a backward call."""
     try:
         import triton  # noqa: F401
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"ahead-of-time compilation needs Triton ({error})") from None
-    from fwgen.runtime.triton_backend import load_module
+    from fwgen.runtime.triton_backend import TritonBackend
 
-    module = load_module(signature.name, sources["triton_recurrent.py"])
-    last: Exception | None = None
-    for size in SIZES:
-        try:
-            return _record(module, signature, size, dtype)
-        except NotImplementedError as error:
-            last = error
-    raise UnsupportedError(str(last))
+    return _record(TritonBackend(signature, sources), size, dtype)
 
 
 class _Recorder:
@@ -82,17 +83,14 @@ class _Recorder:
         return launch
 
 
-def _record(module: Any, signature: Any, size: int, dtype: str) -> list[Launch]:
+def _record(backend: Any, size: int, dtype: str) -> list[Launch]:
     import torch
 
     from fwgen.runtime.sizes import evaluate
 
+    signature = backend.signature
     sizes = dict.fromkeys(signature.free_dims, size)
     found: list[Launch] = []
-    kernels = ("recurrent_forward", "recurrent_step", "recurrent_backward")
-    kept = {name: getattr(module, name) for name in kernels}
-    if not all(hasattr(kernel, "create_binder") for kernel in kept.values()):
-        raise UnsupportedError("ahead-of-time compilation needs TRITON_INTERPRET to be unset")
 
     def make(spec: Any, *lead: int, like: Any = None) -> Any:
         shape = (*lead, *(evaluate(d, sizes) for d in spec.dims))
@@ -108,17 +106,28 @@ def _record(module: Any, signature: Any, size: int, dtype: str) -> list[Launch]:
             torch.zeros(1, dtype=torch.int64) if signature.uses_position else None,
         )
 
+    with _recording(backend.module("forward", sizes), found) as module:
+        module.forward(sizes, *call(1), False, True)
+        y, finals, saved = module.forward(sizes, *call(TOKENS), True, True)
+    wanted = [True] * (len(signature.inputs) + len(signature.params) + len(finals))
+    with _recording(backend.module("backward", sizes), found) as module:
+        module.backward(sizes, *call(TOKENS), saved, y, finals, wanted)
+    return found
+
+
+@contextmanager
+def _recording(module: Any, found: list[Launch]) -> Iterator[Any]:
+    """The module, its kernels replaced by recorders."""
+    kept = {name: getattr(module, name) for name in KERNELS}
+    if not all(hasattr(kernel, "create_binder") for kernel in kept.values()):
+        raise UnsupportedError("ahead-of-time compilation needs TRITON_INTERPRET to be unset")
     try:
         for name, kernel in kept.items():
             setattr(module, name, _Recorder(kernel, found))
-        module.forward(sizes, *call(1), False, True)
-        y, finals, saved = module.forward(sizes, *call(TOKENS), True, True)
-        wanted = [True] * (len(signature.inputs) + len(signature.params) + len(finals))
-        module.backward(sizes, *call(TOKENS), saved, y, finals, wanted)
+        yield module
     finally:
         for name, kernel in kept.items():
             setattr(module, name, kernel)
-    return found
 
 
 _TYPES = {
@@ -175,11 +184,17 @@ def measure(
     return Resources(
         kernel=kernel.__name__,
         target=target,
+        states="memory" if any(_walks(p) for p in kernel.params) else "registers",
         registers=registers,
         spill_bytes=spills,
         shared_bytes=int(binary.metadata.shared),
         tensor_core_ops=operations,
     )
+
+
+def _walks(parameter: Any) -> bool:
+    """Whether a parameter of a kernel is the length of a loop's turns over states in memory."""
+    return bool(parameter.is_constexpr) and str(parameter.name).startswith("ROWS_")
 
 
 def _read_nvidia(asm: Mapping[str, Any], target: str) -> tuple[int, int, int]:

@@ -18,6 +18,9 @@ from ..errors import UnsupportedError
 from .signature import Signature, TensorSpec
 from .sizes import Axis, bind
 
+FILES = ("triton_recurrent.py", "triton_large.py")
+"""Modules by preference: states in registers, or in memory where they are too large for these."""
+
 Tensor = torch.Tensor
 Result = tuple[Tensor, list[Tensor], list[Tensor]]
 
@@ -52,7 +55,9 @@ class TritonBackend:
 
     def __init__(self, signature: Signature, sources: Mapping[str, str]) -> None:
         self.signature = signature
-        self.module: Any = load_module(signature.name, sources["triton_recurrent.py"])
+        self.modules: list[Any] = [
+            load_module(signature.name, sources[file]) for file in FILES if file in sources
+        ]
 
     def forward(
         self,
@@ -73,9 +78,7 @@ class TritonBackend:
         """
         call = (inputs, params, buffers, states)
         self._check(*call)
-        y, finals, saved = self._run(
-            self.module.forward, *call, cu_seqlens, position, training, want_final
-        )
+        y, finals, saved = self._run("forward", *call, cu_seqlens, position, training, want_final)
         return y, finals, self._residuals(saved) if training else []
 
     def backward(
@@ -100,9 +103,9 @@ class TritonBackend:
         self._check(*call)
         saved = list(saved)[:1]
         if not saved:  # the caller keeps nothing for this rule: walk forward once more
-            _, _, saved = self._run(self.module.forward, *call, cu_seqlens, position, True, False)
+            _, _, saved = self._run("forward", *call, cu_seqlens, position, True, False)
         found: list[Tensor | None] = self._run(
-            self.module.backward, *call, cu_seqlens, position, saved, grad_y, grad_finals, wanted
+            "backward", *call, cu_seqlens, position, saved, grad_y, grad_finals, wanted
         )
         return found
 
@@ -111,13 +114,23 @@ class TritonBackend:
         count = len(self.signature.saved)
         return [*saved, *(saved[0].new_empty(0) for _ in range(count - 1))][:count]
 
-    def _run(self, function: Any, *call: Any) -> Any:
-        inputs = call[0]
-        try:
-            with torch.no_grad(), _device(inputs[0]):
-                return function(self._sizes(*call[:4]), *call)
-        except NotImplementedError as error:
-            raise UnsupportedError(str(error)) from None
+    def module(self, direction: str, sizes: Mapping[str, int]) -> Any:
+        """The module whose `forward` or `backward` serves these sizes best.
+
+        Raises UnsupportedError where none does.
+        """
+        reason = ""
+        for module in self.modules:
+            reason = module.refusal(sizes, direction)
+            if not reason:
+                return module
+        raise UnsupportedError(reason)
+
+    def _run(self, direction: str, *call: Any) -> Any:
+        sizes = self._sizes(*call[:4])
+        module = self.module(direction, sizes)
+        with torch.no_grad(), _device(call[0][0]):
+            return getattr(module, direction)(sizes, *call)
 
     def _sizes(self, *groups: Sequence[Tensor | None]) -> dict[str, int]:
         signature = self.signature

@@ -66,12 +66,14 @@ class _Classes:
 def tiling(step: Step, backward: Backward | None = None) -> Tiling | None:
     """The axis to split over programs, or None; one that every matrix state has.
 
-    Where several qualify it is the first axis of the first such state. Depends on structure only.
+    Without a matrix state it is an axis that all states have. Where several qualify it is the first
+    axis of the first such state. Depends on structure only.
     """
     arrays = {a.name: a for a in step.arrays + (backward.arrays if backward else ())}
     statements = step.statements + (backward.statements if backward else ())
     classes = _classes(step, backward, arrays, statements)
-    matrices = [arrays[s.old] for s in step.states if len(arrays[s.old].dims) >= 2]
+    states = [arrays[s.old] for s in step.states]
+    matrices = [a for a in states if len(a.dims) >= 2] or [a for a in states if a.dims]
     if not matrices:
         return None
     for axis, dim in enumerate(matrices[0].dims):

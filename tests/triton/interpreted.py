@@ -1,7 +1,8 @@
 """Cases for Triton's interpreter, against the numpy interpreter of Step IR.
 
-Run as `python interpreted.py NAME...` with TRITON_INTERPRET=1: one JSON line per case, `[name,
-fault]`, the fault being "" where all is well. Triton reads the switch on import, hence a process.
+Run as `python interpreted.py FORM NAME...` with TRITON_INTERPRET=1, FORM being `registers` or
+`memory`: one JSON line per case, `[name, fault]`, the fault being "" where all is well. Triton
+reads the switch on import, hence a process.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from forms import choose
 
 from fwgen.algebra.backward import differentiate
 from fwgen.algebra.hoist import hoist
@@ -106,6 +108,38 @@ update: |
   u = einsum("ijk,i,j->k", A, s, r)
   A = A + beta * einsum("i,j,k->ijk", s, r, c - u)
 output: einsum("ijk,j,i->k", A, r, s)
+"""
+WIDE = """
+name: wide
+inputs: {x: [V, K], q: K, g: scalar}
+buffers: {M: [K, K]}
+state: {W: [V, K], old: [V, K], S: {dims: [V, K], init: 0.5}}
+update: |
+  old = W
+  W = exp(-abs(g)) * W @ M + x
+  S = 0.5 * S + tanh(row(q) * x) * maximum(W, 0.1)
+output: W * S + prev(old)
+"""
+SHARED = """
+name: shared
+inputs: {u: V, k: K}
+params: {P: [V, K], Q: [K]}
+state: {A: [V, K], B: [V, K], s: V, n: scalar}
+update: |
+  A = 0.5 * (A + B) + outer(u, k) * P
+  B = A
+  s = sum(A, axis=1) + max(B, axis=1)
+  n = n + max(A) - min(B) + mean(s)
+output: A @ Q + s * n
+"""
+NORM = """
+name: norm_of_all
+inputs: {s: S, r: R, c: D}
+state: {A: [S, R, D]}
+update: |
+  A = 0.5 * A + einsum("i,j,k->ijk", s, r, c)
+  A = A * rsqrt(1 + sum(square(A)))
+output: einsum("ijk,i,j->k", A, s, r)
 """
 MATRICES = """
 name: matrices
@@ -223,7 +257,14 @@ def check(
     text, sizes, *, allowed=2e-5, position=None, cuts=None, initial=True, loss="both", **options
 ):
     """Forward and backward of a rule, every sequence and head."""
-    case = Case(text, sizes, **options)
+    judge(Case(text, sizes, **options), allowed, position, cuts, initial, loss)
+
+
+def judge(case, allowed=2e-5, position=None, cuts=None, initial=True, loss="both"):
+    """Forward and backward of a case; `loss` is on `y`, `final`, `both`, or the `sum` of both.
+
+    The gradients of a sum are one number expanded, with strides of zero.
+    """
     N = case.B if cuts is None else len(cuts) - 1
     states = case.start(N) if initial else [None] * len(case.step.states)
     packed = None if cuts is None else torch.tensor(cuts)
@@ -233,10 +274,15 @@ def check(
     assert y.dtype == case.dtype and all(f.dtype == torch.float32 for f in finals)
     again, _, _ = case.backend.forward(*call, training=False, want_final=False)
     assert torch.equal(y, again), "without training (one token: the step kernel)"
-    grad_y = torch.randn(y.shape, generator=case.random).to(y.dtype) if loss != "final" else None
-    grad_finals = [
-        torch.randn(f.shape, generator=case.random) if loss != "y" else None for f in finals
-    ]
+
+    def seed(x, alone):
+        if loss not in (alone, "both", "sum"):
+            return None
+        if loss == "sum":
+            return torch.ones((), dtype=x.dtype).expand(x.shape)
+        return torch.randn(x.shape, generator=case.random).to(x.dtype)
+
+    grad_y, grad_finals = seed(y, "y"), [seed(f, "final") for f in finals]
     wanted = [True] * (len(case.inputs) + len(case.params) + len(states))
     found = case.backend.backward(*call, [], grad_y, grad_finals, wanted)
     params = [np.zeros(x.shape) for x in case.params]
@@ -295,16 +341,32 @@ def check_wanted():
         assert torch.equal(one[n], everything[n])
 
 
-def check_many_sizes():
-    """The state of a rule that cannot be split has a bound, which the error names."""
-    case = Case(EPILOGUE, {"K": 2, "V": 2}, T=1, H=1)
-    case.inputs = [torch.zeros(1, 1, 1, n) for n in (512, 512, 512)]
+def check_bound():
+    """A block beside which no loop has anything to walk has a bound, which the error names."""
+    case = Case(NORM, {"S": 2, "R": 2, "D": 2}, T=1, H=1)
+    case.inputs = [torch.zeros(1, 1, 1, 512) for _ in range(3)]
     try:
         case.backend.forward(case.inputs, [], [], [None], None, None, False, False)
     except Exception as error:
-        assert type(error).__name__ == "UnsupportedError" and "K = 512" in str(error), error
+        assert type(error).__name__ == "UnsupportedError", error
+        assert "S = 512, R = 512, D = 512" in str(error) and "65536" in str(error), error
     else:
         raise AssertionError("accepted")
+
+
+def check_offsets():
+    """Tokens and heads of an input that lie more than 2^31 elements apart."""
+    far = 2**31 + 3
+    case = Case(DELTA, K5, T=2, H=2)
+    memory = torch.empty(4 * far, dtype=torch.float16)  # only what is touched takes memory
+    for n, x in enumerate(case.inputs):
+        shape = x.shape[3:]
+        steps = [1] * len(shape)
+        view = memory[100 * n :].as_strided(x.shape, (0, 2 * far, far, *steps))
+        view.copy_(x)
+        case.inputs[n] = view
+    case.dtype = torch.float16
+    judge(case, 2e-3)
 
 
 K5, SQUARE = {"K": 5, "V": 3}, {"K": 4, "V": 3}
@@ -329,15 +391,37 @@ CASES = {
     "position": lambda: check(POSITION, K5, T=7, B=2, H=1, position=[0, 5]),
     "names": lambda: check(NAMES, {"N": 3, "T": 2}, T=3),
     "third order": lambda: check(THIRD, {"S": 3, "R": 2, "D": 5}, T=3),
+    "third order, whole": lambda: check(NORM, {"S": 3, "R": 9, "D": 2}, T=3),
     "matrices": lambda: check(MATRICES, SQUARE, T=3),
     "wanted": check_wanted,
-    "bound": check_many_sizes,
+    "bound": check_bound,
+    "offsets": check_offsets,
+    "wide": lambda: check(WIDE, {"K": 5, "V": 3}, T=4, B=2),
+    "wide output only": lambda: check(WIDE, {"K": 5, "V": 3}, T=3, loss="y", initial=False),
+    "wide bfloat16": lambda: check(WIDE, K5, T=2, dtype=torch.bfloat16, allowed=1e-2),
+    "shared": lambda: check(SHARED, {"K": 9, "V": 5}, T=5),
+    "sizes of one": lambda: check(SHARED, {"K": 1, "V": 1}, T=2),
+    "sizes of eight": lambda: check(MATRICES, {"K": 8}, T=3, H=1),
+    "a sum": lambda: check(SQUASHED, K5, T=3, loss="sum"),
+    "a sum over tiles": lambda: check(NORMALISED, {"K": 8, "V": 1}, T=3, loss="sum"),
+    "empty sequences": lambda: check(WIDE, K5, T=4, cuts=[0, 0, 3, 3, 4, 4], H=1),
+    "no sequence": lambda: check(SHARED, K5, T=0, cuts=[0]),
+    "no batch": lambda: check(SQUASHED, K5, B=0, T=3),
+    "many tokens": lambda: check(SHARED, {"K": 2, "V": 2}, T=40, H=1, allowed=1e-4),
+    "grouped wide": lambda: check(WIDE, K5, T=2, H=4, groups={"x": 4, "g": 2}),
     **{f: (lambda f=f: check_function(f)) for f in FUNCTIONS},
 }
 
 
-def main(names):
+IN_REGISTERS = {"bound", *FUNCTIONS}
+"""Cases that do not depend on where states lie."""
+
+
+def main(form, names):
+    choose(form)
     for name in names or CASES:
+        if form == "memory" and name in IN_REGISTERS:
+            continue
         try:
             CASES[name]()
             fault = ""
@@ -347,4 +431,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

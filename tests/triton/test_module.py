@@ -3,7 +3,19 @@
 import ast
 
 import pytest
-from interpreted import DELTA, EPILOGUE, MATRICES, MOVES, NAMES, NORMALISED, SQUASHED, read
+from interpreted import (
+    DELTA,
+    EPILOGUE,
+    MATRICES,
+    MOVES,
+    NAMES,
+    NORMALISED,
+    SHARED,
+    SQUASHED,
+    THIRD,
+    WIDE,
+    read,
+)
 
 from fwgen.algebra.backward import differentiate
 from fwgen.emit.triton import triton_sources
@@ -13,21 +25,37 @@ from fwgen.errors import UnsupportedError
 from fwgen.ir.dims import ONE, Dim
 from fwgen.ir.nodes import Index, Var
 from fwgen.language import lower
+from fwgen.runtime.triton_backend import load_module
 from fwgen.schedule.axes import tiling
 
-RULES = (DELTA, SQUASHED, NORMALISED, EPILOGUE, MOVES, NAMES, MATRICES)
+RULES = (DELTA, SQUASHED, NORMALISED, EPILOGUE, MOVES, NAMES, MATRICES, WIDE, SHARED, THIRD)
 
 
-def source(text):
+FILES = ("triton_recurrent.py", "triton_large.py")
+
+
+VECTORS = """
+name: vectors
+inputs: {a: V, x: V}
+state: {h: V, m: {dims: V, init: -5}}
+update: |
+  h = sigmoid(a) * h + tanh(x)
+  m = maximum(m, h)
+output: h + m
+"""
+
+
+def source(text, file=FILES[0]):
     backward = differentiate(lower(read(text)))
     files = triton_sources(backward.forward, backward)
-    assert list(files) == ["triton_recurrent.py"]
-    return files["triton_recurrent.py"]
+    assert tuple(files) == FILES
+    return files[file]
 
 
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("text", RULES)
-def test_a_module_parses_and_stays_in_the_portable_subset(text):
-    code = source(text)
+def test_a_module_parses_and_stays_in_the_portable_subset(text, file):
+    code = source(text, file)
     kernels = [n for n in ast.parse(code).body if isinstance(n, ast.FunctionDef)]
     names = {n.name for n in kernels if n.decorator_list}
     assert names >= {"recurrent_forward", "recurrent_step", "recurrent_backward"}
@@ -36,8 +64,31 @@ def test_a_module_parses_and_stays_in_the_portable_subset(text):
     assert "\t" not in code and not any(line != line.rstrip() for line in code.splitlines())
 
 
-def test_the_same_rule_gives_the_same_text():
-    assert source(MOVES) == source(MOVES)
+@pytest.mark.parametrize("file", FILES)
+def test_the_same_rule_gives_the_same_text(file):
+    assert source(MOVES, file) == source(MOVES, file)
+
+
+def test_vector_states_are_never_large():
+    backward = differentiate(lower(read(VECTORS)))
+    assert list(triton_sources(backward.forward, backward)) == [FILES[0]]
+    assert str(tiling(backward.forward, backward).dim) == "V"
+
+
+def plans(file, sizes, direction):
+    """The plan of DELTA's kernels."""
+    module = load_module("delta", source(DELTA, file))
+    return module.plan(**sizes, direction=direction), module.refusal(sizes, direction)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_plan_keeps_small_states_in_registers_and_large_ones_in_memory(direction):
+    small, refusal = plans(FILES[0], {"K": 128, "V": 128}, direction)
+    assert refusal == "" and small.tiles > 1
+    _, refusal = plans(FILES[0], {"K": 2**17, "V": 1}, direction)
+    assert "more than" in refusal
+    large, refusal = plans(FILES[1], {"K": 2**15, "V": 64}, direction)
+    assert refusal == "" and large.ROWS_K < 2**15
 
 
 def test_a_module_holds_the_equations():

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fwgen.emit.triton.lanes import Lanes
-from fwgen.emit.triton.module import Module, Stage, alive, words
+from fwgen.emit.triton.module import Module
 from fwgen.emit.triton.names import Names
 from fwgen.emit.triton.scalars import Printer
 from fwgen.emit.triton.sizes import size_names, with_sizes
 from fwgen.emit.triton.text import MUL, UNARY, Text, number, product, size
-from fwgen.emit.triton.token import TokenWriter
 from fwgen.errors import InternalError
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Backward, IndexValue, Load, Position, State, Statement, Step
 from fwgen.ir.walk import scalars
 from fwgen.schedule.axes import tiling
-from fwgen.schedule.graph import needed
+from fwgen.schedule.passes import is_wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,16 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A state: `tensor` is its value before the token, `next` the name of the one after it."""
+    """A state: `tensor` is its value before the token, `next` the name of the one after it.
+
+    A wide one lies in memory: `at` points to its value before the token, `next_at` to that after
+    it, two slots that take turns; so do `carry_at` and `adjoint_at` for its adjoint.
+    """
 
     tensor: Tensor
     next: str
     start: str
+    value: str
     initial: str
     offset: str
     final: str
@@ -74,6 +78,12 @@ class Carried:
     carry: str
     adjoint: str
     strides: tuple[str, str]
+    wide: bool
+    at: str
+    next_at: str
+    carry_at: str
+    adjoint_at: str
+    slots: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,7 @@ class Gradient:
     source: Tensor
     tensor: Tensor
     total: str = ""
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +107,16 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Code of one token, what of the inputs and params it holds in registers, and scratch."""
+    """Code of one token, what of the inputs and params it reads, numbers of scratch.
+
+    `stage` is scratch of a program, `shared` that of the programs of a head, each its own part.
+    """
 
     lines: tuple[str, ...]
     inputs: tuple[Tensor, ...]
     heads: tuple[Tensor, ...]
     stage: str
+    shared: str = ""
 
 
 @dataclass
@@ -120,10 +135,18 @@ class Recurrent:
     elements: str = "0"
     positional: bool = False
     output: Tensor | None = None
+    output_gradient: str = ""
+    shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Block lengths of the blocks that loops hold, by name."""
+
+    @property
+    def large(self) -> bool:
+        """Whether arrays lie in memory that are too large for registers."""
+        return bool(self.module.wide)
 
 
-def recurrent(step: Step, backward: Backward) -> Recurrent:
-    """Names and memory of a rule's recurrent kernels."""
+def recurrent(step: Step, backward: Backward, large: bool = False) -> Recurrent:
+    """Names and memory of a rule's recurrent kernels; `large`: wide arrays lie in memory."""
     sizes = size_names(step, backward)
     step, backward = with_sizes(step, backward, sizes)
     arrays = {a.name: a for a in step.arrays + backward.arrays}
@@ -138,6 +161,8 @@ def recurrent(step: Step, backward: Backward) -> Recurrent:
         fresh=fresh,
         integers=_integers(step),
     )
+    if large:
+        _enlarge(module, step.output)
     found = Recurrent(step, backward, module, sizes=sizes)
     pointers: dict[str, str] = {}
     for array in step.arrays:
@@ -152,6 +177,18 @@ def recurrent(step: Step, backward: Backward) -> Recurrent:
     _states(found)
     _adjoints(found)
     return found
+
+
+def _enlarge(module: Module, output: str) -> None:
+    """Put wide arrays into memory; an output that every program holds whole forbids tiles."""
+    whole = module.tiling is not None and module.tiling.axis(output) is None
+    if whole and is_wide(module.arrays[output]):
+        module.tiling = None
+    for name, array in module.arrays.items():
+        split = module.tiling.axis(name) if module.tiling else None
+        if is_wide(array, split):
+            module.wide.add(name)
+    module.integers = module.integers - module.wide
 
 
 def _integers(step: Step) -> frozenset[str]:
@@ -217,6 +254,7 @@ def _states(found: Recurrent) -> None:
                 tensor=tensor,
                 next=names[state.new],
                 start=_start(tensor, state),
+                value=str(number(state.init or 0.0)),
                 initial=fresh.new(f"{label}_initial"),
                 offset=f" + {size(offset).at(MUL)}" if offset.terms else "",
                 final=fresh.new(f"{label}_final"),
@@ -226,6 +264,12 @@ def _states(found: Recurrent) -> None:
                 carry=fresh.new(f"d_{label}_next"),
                 adjoint=names[adjoint] if adjoint else "",
                 strides=(fresh.new(f"{label}_batch"), fresh.new(f"{label}_head")),
+                wide=state.old in module.wide,
+                at=fresh.new(f"{label}_at"),
+                next_at=fresh.new(f"{label}_next_at"),
+                carry_at=fresh.new(f"d_{label}_next_at"),
+                adjoint_at=fresh.new(f"d_{label}_at"),
+                slots=fresh.new(f"{label}_slots"),
             )
         )
         elements = Dim.of(1)
@@ -254,7 +298,8 @@ def _adjoints(found: Recurrent) -> None:
         if adjoint is None:
             tensor = replace(tensor, name="")
         total = module.fresh.new(f"total_{source.name}") if array.role == "param" else ""
-        found.gradients.append(Gradient(source, tensor, total))
+        wide = array.name in module.wide
+        found.gradients.append(Gradient(source, tensor, total, wide))
     carries: dict[str, list[str]] = {}
     for state, carried in zip(step.states, found.states, strict=True):
         carries.setdefault(state.new, []).append(carried.carry)
@@ -262,41 +307,8 @@ def _adjoints(found: Recurrent) -> None:
         output = array_name == step.output
         label = "d_y" if output else f"d_{array_name}"
         tensor = _tensor(module, seed, label)
+        if output:
+            found.output_gradient = tensor.pointer
+        if seed in module.wide:
+            continue
         found.seeds.append(Seed(tensor, tuple(carries.get(array_name, ())), output))
-
-
-# ---- the code of one token
-
-
-def forward_token(found: Recurrent, output: bool) -> Token:
-    """The forward statements; with `output` those of the output too."""
-    step, names = found.step, found.module.names
-    wanted = [s.new for s in step.states] + [step.output] * output
-    writer = TokenWriter(found.module, Stage("stage_row"))
-    writer.write(needed(step.statements, wanted))
-    return _token(found, writer, [names[w] for w in wanted])
-
-
-def reverse_token(found: Recurrent) -> Token:
-    """The forward statements once more, then those of the adjoint."""
-    step, backward, names = found.step, found.backward, found.module.names
-    wanted = [adjoint for _, adjoint in backward.results if adjoint is not None]
-    statements = needed(step.statements + backward.statements, wanted)
-    writer = TokenWriter(found.module, Stage("stage_row"))
-    own = set(step.statements)
-    writer.write([s for s in statements if s in own])
-    writer.write([s for s in statements if s not in own])
-    for adjoint in wanted:
-        writer.require(adjoint)
-    return _token(found, writer, [names[w] for w in wanted])
-
-
-def _token(found: Recurrent, writer: TokenWriter, wanted: Sequence[str]) -> Token:
-    lines = alive(writer.lines, lambda: wanted)
-    used = words(" ".join([*lines, *wanted]))
-    return Token(
-        tuple(lines),
-        tuple(t for t in found.inputs if t.name in used or t.at in used),
-        tuple(t for t in found.heads if t.name in used or t.row in used),
-        str(size(writer.stage.total)) if writer.stage.offsets else "",
-    )

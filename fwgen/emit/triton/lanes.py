@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fwgen.emit.triton.names import Names, dim_label
 from fwgen.emit.triton.text import ADD, AND, COMPARE, Text, binary, joined, plus, size, times
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Var
 
+Kind = Literal["whole", "tile", "rows"]
+_BLOCKS: dict[Kind, str] = {"whole": "BLOCK", "tile": "TILE", "rows": "ROWS"}
+_STARTS: dict[Kind, str] = {"whole": "", "tile": "tile * {} + ", "rows": "block * {} + "}
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A power-of-two block over a dim: all of it, or (`tiled`) the part of one program.
+    """A power-of-two block over a dim: all of it, the part of one program, or of a loop's turn.
 
     `at` names the index values, `inside` the mask of those below the size, `block` the constant
     length of the block.
     """
 
     dim: Dim
-    tiled: bool
+    kind: Kind
     at: str
     inside: str
     block: str
@@ -32,17 +37,19 @@ class Lanes:
 
     names: Names
     labels: Mapping[Dim, str] = field(default_factory=dict)
-    known: dict[tuple[Dim, bool], Lane] = field(default_factory=dict)
+    known: dict[tuple[Dim, Kind], Lane] = field(default_factory=dict)
     products: dict[tuple[Lane, ...], tuple[str, str]] = field(default_factory=dict)
 
-    def get(self, dim: Dim, tiled: bool) -> Lane:
+    def get(self, dim: Dim, kind: Kind) -> Lane:
         """The lane over a dim."""
-        if (dim, tiled) not in self.known:
+        if (dim, kind) not in self.known:
             label = self.labels.get(dim, dim_label(dim))
-            label = f"{label}_tile" if tiled and (dim, False) in self.known else label
-            names = (f"at_{label}", f"in_{label}", f"{'TILE' if tiled else 'BLOCK'}_{label}")
-            self.known[dim, tiled] = Lane(dim, tiled, *map(self.names.new, names))
-        return self.known[dim, tiled]
+            block = f"{_BLOCKS[kind]}_{label}"
+            label = f"{label}_tile" if kind == "tile" and (dim, "whole") in self.known else label
+            label = f"rows_{label}" if kind == "rows" else label
+            names = (f"at_{label}", f"in_{label}", block)
+            self.known[dim, kind] = Lane(dim, kind, *map(self.names.new, names))
+        return self.known[dim, kind]
 
     def grid(self, lanes: tuple[Lane, ...]) -> tuple[str, str]:
         """Names of the row-major offsets and of the mask over several lanes ("" for none)."""
@@ -53,19 +60,29 @@ class Lanes:
             self.products[lanes] = (self.names.new(f"at_{label}"), self.names.new(f"in_{label}"))
         return self.products[lanes]
 
-    def definitions(self) -> list[tuple[str, str]]:
-        """(name, expression) of everything handed out, each after what it uses."""
+    def definitions(self, rows: Dim | None = None) -> list[tuple[str, str]]:
+        """(name, expression) of everything handed out, each after what it uses.
+
+        Of the kernel, or with `rows` what changes in each turn of a loop over that dim.
+        """
         lines: list[tuple[str, str]] = []
         for lane in self.known.values():
-            start = f"tile * {lane.block} + " if lane.tiled else ""
-            lines.append((lane.at, f"{start}tl.arange(0, {lane.block})"))
-            lines.append((lane.inside, f"{lane.at} < {size(lane.dim)}"))
+            if _turns(lane) == rows:
+                start = _STARTS[lane.kind].format(lane.block)
+                lines.append((lane.at, f"{start}tl.arange(0, {lane.block})"))
+                lines.append((lane.inside, f"{lane.at} < {size(lane.dim)}"))
         for lanes, (at, inside) in self.products.items():
+            if rows != next((lane.dim for lane in lanes if lane.kind == "rows"), None):
+                continue
             space = Space.of(lanes)
             indices = [space.index(v) for v in space.order]
             lines.append((at, str(row_major(indices, [lane.dim for lane in lanes]))))
             lines.append((inside, str(space.mask(space.order))))
         return lines
+
+
+def _turns(lane: Lane) -> Dim | None:
+    return lane.dim if lane.kind == "rows" else None
 
 
 def row_major(indices: Sequence[Text], dims: Sequence[Dim]) -> Text:

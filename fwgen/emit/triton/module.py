@@ -6,55 +6,55 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fwgen.emit.triton.lanes import Lanes, Space
+from fwgen.emit.triton.lanes import Kind, Lane, Lanes
 from fwgen.emit.triton.names import Names
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Array, Var
+from fwgen.ir.nodes import Array
 from fwgen.schedule.axes import Tiling
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of code; `target` is the name it assigns, None for one that is always kept."""
+    """A line of code, `depth` loops deep; `target` is the name it assigns, None: always kept."""
 
     target: str | None
     text: str
+    depth: int = 0
 
 
 @dataclass
 class Module:
     """What all kernels of a module share: arrays and their names, lanes, tiling, used helpers.
 
-    `pointers` names, for arrays in memory, the pointer to the array of this head (and token).
+    `pointers` names, for arrays in memory, the pointer to the array of this head (and token);
+    `wide` arrays are in memory because they are larger than registers.
     """
 
-    arrays: Mapping[str, Array]
-    names: Mapping[str, str]
+    arrays: dict[str, Array]
+    names: dict[str, str]
     pointers: Mapping[str, str]
     lanes: Lanes
     tiling: Tiling | None
     fresh: Names
     integers: frozenset[str] = frozenset()
+    wide: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     work: dict[tuple[str, ...], None] = field(default_factory=dict)
 
-    def space(self, array: str) -> tuple[Space, tuple[Var, ...]]:
-        """The lanes of a whole array, and its axes as variables."""
-        dims = self.arrays[array].dims
+    def axes(self, array: str, rows: int | None = None) -> tuple[Lane, ...]:
+        """The lanes of a program's part of an array; `rows` is an axis that a loop runs along."""
         tiled = self.tiling.axis(array) if self.tiling else None
-        space = Space.of(tuple(self.lanes.get(d, n == tiled) for n, d in enumerate(dims)))
-        return space, space.order
+        kinds: dict[int | None, Kind] = {tiled: "tile", rows: "rows"}
+        dims = self.arrays[array].dims
+        return tuple(self.lanes.get(dim, kinds.get(n, "whole")) for n, dim in enumerate(dims))
 
     def grid(self, array: str) -> tuple[str, str]:
         """Names of the offsets and of the mask of a whole array; "" for scalars."""
-        space, order = self.space(array)
-        return self.lanes.grid(tuple(space.lanes[v] for v in order))
+        return self.lanes.grid(self.axes(array))
 
     def shape(self, array: str) -> str:
         """The shape of an array's tensor: `(TILE_V, BLOCK_K)`."""
-        space, order = self.space(array)
-        blocks = [space.lanes[v].block for v in order]
-        return f"({', '.join(blocks)}{',' if len(blocks) == 1 else ''})"
+        return shape_of(self.axes(array))
 
     def is_late(self, array: str) -> bool:
         """Whether an array is read where it is used: a matrix that is the same for all tokens."""
@@ -64,6 +64,12 @@ class Module:
     def flags(self) -> frozenset[str]:
         """Inputs that may hold integers."""
         return frozenset(a.name for a in self.arrays.values() if not a.floating)
+
+
+def shape_of(lanes: Sequence[Lane]) -> str:
+    """The shape of a tensor over lanes: `(TILE_V, BLOCK_K)`."""
+    blocks = [lane.block for lane in lanes]
+    return f"({', '.join(blocks)}{',' if len(blocks) == 1 else ''})"
 
 
 @dataclass
@@ -95,7 +101,7 @@ def alive(lines: Sequence[Line], wanted: Callable[[], Sequence[str]]) -> list[st
             if line.target is not None and line.text.startswith(f"{line.target} = "):
                 live.discard(line.target)
             live |= names
-            kept.append(line.text)
+            kept.append("    " * line.depth + line.text)
     return kept[::-1]
 
 

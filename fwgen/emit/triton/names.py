@@ -20,7 +20,9 @@ RESERVED = (
     "forward", "backward", "parts", "device", "grid", "recurrent_forward", "recurrent_backward",
     "recurrent_step", "rows", "total", "like", "stop", "tile_stride", "slots", "stage",
     "saved_row", "stage_row", "dtype", "fresh", "found", "NamedTuple", "strides",
-    "state_strides", "whole", "take", "LEADING", "Plan", "FORWARD_ROOM", "BACKWARD_ROOM", "room",
+    "state_strides", "whole", "take", "LEADING", "block", "slots",
+    "landed", "lengths", "two_slots", "output_at", "shared", "shared_row", "stage_ptr",
+    "shared_ptr", "refusal", "direction", "ROOM", "MOST", "room", "held",
 )  # fmt: skip
 
 

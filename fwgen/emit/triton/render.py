@@ -8,48 +8,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from fwgen.emit.render import render
+from fwgen.emit.triton import code, large
 from fwgen.emit.triton.functions import helper_texts
-from fwgen.emit.triton.kernels import (
-    Gradient,
-    Recurrent,
-    Tensor,
-    Token,
-    forward_token,
-    recurrent,
-    reverse_token,
-)
+from fwgen.emit.triton.kernels import Gradient, Recurrent, Tensor, Token, recurrent
 from fwgen.emit.triton.module import Line, alive, words
+from fwgen.emit.triton.plan import plan_of
 from fwgen.emit.triton.text import size
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Backward, Step
 from fwgen.ir.text import statement_text
 
-LIMIT = 65536
-"""Numbers of the largest block that a program may hold in registers."""
-ROOMS = (2048, 1024)
-"""Numbers of a matrix tile, forward and backward, that a warp per 512 works on without spilling."""
-
 
 def triton_sources(step: Step, backward: Backward) -> dict[str, str]:
-    """Generated files by name: `triton_recurrent.py`.
+    """Generated files by name: `triton_recurrent.py`, and `triton_large.py` for large states.
 
-    Its functions `forward` and `backward` launch the kernels. Raises UnsupportedError for an index
-    expression that cannot be inverted.
+    Their functions `forward` and `backward` launch the kernels; in the second file wide states lie
+    in memory. Raises UnsupportedError for an index expression that cannot be inverted.
     """
-    found = recurrent(step, backward)
+    in_memory = recurrent(step, backward, large=True)
+    found = {"triton_recurrent.py": _source(recurrent(step, backward), not in_memory.large)}
+    if in_memory.large:
+        found["triton_large.py"] = _source(in_memory, True)
+    return found
+
+
+def _source(found: Recurrent, last: bool) -> str:
+    """The text of one module; no other one serves what the `last` refuses."""
+    step, backward, module = found.step, found.backward, found.module
+    writer = large if found.large else code
     tokens = {
-        "forward": forward_token(found, output=True),
-        "replay": forward_token(found, output=False),
-        "backward": reverse_token(found),
+        "forward": writer.forward_token(found, output=True),
+        "replay": writer.forward_token(found, output=False),
+        "backward": writer.reverse_token(found),
     }
     parts = {
         "forward": _kernel(found, "forward", tokens["forward"]),
         "step": _kernel(found, "step", tokens["forward"]),
         "backward": _kernel(found, "backward", tokens["backward"], tokens["replay"]),
     }
-    module = found.module
-    stages = {kind: part.stage for kind, part in parts.items()}
-    text = render(
+    return render(
         "triton/recurrent.py.jinja",
         name=step.name,
         equations=_equations(step, backward),
@@ -59,21 +56,20 @@ def triton_sources(step: Step, backward: Backward) -> dict[str, str]:
         backward=parts["backward"].text,
         sizes=tuple(found.sizes.values()),
         size_keys=tuple(found.sizes),
-        blocks=_blocks(found),
-        work=[" * ".join(blocks) or "1" for blocks in module.work] or ["1"],
-        limit=LIMIT,
-        rooms=ROOMS,
-        bound=_bound(found),
-        tiles=_tiles(found),
+        plan=plan_of(found, tokens["forward"].lines, tokens["backward"].lines),
+        last=last,
+        tiled=module.tiling is not None,
         inputs=found.inputs,
         states=[_state(found, n) for n in range(len(found.states))],
         elements=found.elements,
-        output_shape=_shape(found.step.array(step.output).dims),
-        stages=stages,
+        output_shape=_shape(step.array(step.output).dims),
+        output_wide=step.output in module.wide,
+        stages={kind: part.stage for kind, part in parts.items()},
+        shared={kind: part.shared for kind, part in parts.items()},
         calls={kind: part.call for kind, part in parts.items()},
         results=_results(found),
+        large=found.large,
     )
-    return {"triton_recurrent.py": text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +79,7 @@ class _Part:
     text: str
     call: list[str]
     stage: str
+    shared: str
 
 
 def _equations(step: Step, backward: Backward) -> list[str]:
@@ -95,18 +92,27 @@ def _equations(step: Step, backward: Backward) -> list[str]:
 def _kernel(found: Recurrent, kind: str, token: Token, replay: Token | None = None) -> _Part:
     """One kernel; index values and masks that nothing uses are left out."""
     stage = _larger(token.stage, replay.stage if replay else "")
-    body = " ".join([*token.lines, *(replay.lines if replay else ())])
+    shared = _larger(token.shared, replay.shared if replay else "")
+    copies = large.save_code(found) if kind == "forward" else ()
+    copies = large.restore_code(found) if kind == "backward" else copies
+    body = " ".join([*token.lines, *copies, *(replay.lines if replay else ())])
     registers = words(" ".join(token.lines)) | {found.output.name if found.output else ""}
     holes: dict[str, Any] = {
         "tiled": found.module.tiling is not None,
         "positional": found.positional,
-        "states": found.states,
+        "held": [s for s in found.states if not s.wide],
+        "stored": [s for s in found.states if s.wide],
+        "save": copies,
+        "restore": copies,
+        "output_wide": found.step.output in found.module.wide,
+        "output_gradient": found.output_gradient,
         "token": _both(token, replay),
         "registers": registers,
         "output": found.output,
         "elements": found.elements,
         "stage": stage,
-        "gradients": found.gradients,
+        "shared": shared,
+        "held_gradients": [g for g in found.gradients if not g.wide],
         "seeds": found.seeds,
     }
     if replay is not None:
@@ -117,17 +123,18 @@ def _kernel(found: Recurrent, kind: str, token: Token, replay: Token | None = No
 
     def text(lanes: Sequence[str], arguments: Sequence[str]) -> str:
         filled = {**holes, "lanes": lanes, "arguments": arguments}
-        code = render(f"triton/recurrent_{kind}.py.jinja", k=filled).strip() + "\n"
-        return re.sub(r"\n[ \n]*\n(?= )", "\n", code)
+        kernel = render(f"triton/recurrent_{kind}.py.jinja", k=filled).strip() + "\n"
+        return re.sub(r"\n[ \n]*\n(?= )", "\n", kernel)
 
     bare = words(text((), ())) | words(body)
     lanes = alive(definitions, lambda: sorted(bare))
     used = bare | words(" ".join(lanes))
-    pairs = _arguments(found, kind, bool(stage), token if replay is None else _both(token, replay))
-    blocks = [b for b in _block_names(found) if b in used]
+    pairs = _arguments(found, kind, _both(token, replay))
+    pairs += [(f"{name}_ptr", name) for name in ("stage", "shared") if holes[name]]
+    blocks = [lane.block for lane in found.module.lanes.known.values() if lane.block in used]
     arguments = [f"{name}," for name, _ in pairs] + [f"{b}: tl.constexpr," for b in blocks]
     call = [value for _, value in pairs] + [f"{b}=blocks.{b}" for b in blocks]
-    return _Part(text(lanes, arguments), call, stage)
+    return _Part(text(lanes, arguments), call, stage, shared)
 
 
 def _finished(found: Recurrent, token: Token) -> list[list[Gradient]]:
@@ -135,7 +142,7 @@ def _finished(found: Recurrent, token: Token) -> list[list[Gradient]]:
     finished: list[list[Gradient]] = [[] for _ in range(len(token.lines) + 1)]
     for gradient in found.gradients:
         name = gradient.tensor.name
-        if name:
+        if name and not gradient.wide:
             last = [n for n, line in enumerate(token.lines, 1) if line.split(" ", 1)[0] == name]
             finished[max(last, default=0)].append(gradient)
     return finished
@@ -155,7 +162,7 @@ def _larger(a: str, b: str) -> str:
     return f"max({a}, {b})"
 
 
-def _arguments(found: Recurrent, kind: str, stage: bool, token: Token) -> list[tuple[str, str]]:
+def _arguments(found: Recurrent, kind: str, token: Token) -> list[tuple[str, str]]:
     """Arguments of a kernel with the values that the launch passes."""
     pairs: list[tuple[str, str]] = []
     for n, x in enumerate(found.inputs):
@@ -167,14 +174,15 @@ def _arguments(found: Recurrent, kind: str, stage: bool, token: Token) -> list[t
         pairs += _backward_arguments(found)
     else:
         for n, s in enumerate(found.states):
-            names = ", ".join((s.initial, *s.strides))
-            pairs.append((names, f"states[{n}], *state_strides(states[{n}])"))
+            if not s.wide or kind == "step":
+                names = ", ".join((s.initial, *s.strides))
+                pairs.append((names, f"states[{n}], *state_strides(states[{n}])"))
         pairs.append((found.output.pointer if found.output else "y_ptr", "y"))
-        pairs += [(s.final, f"finals[{n}]") for n, s in enumerate(found.states)]
+        for n, s in enumerate(found.states):
+            in_slots = s.wide and kind == "forward"
+            pairs.append((s.slots, f"slots[{n}]") if in_slots else (s.final, f"finals[{n}]"))
         if kind == "forward":
             pairs.append(("saved_ptr", "saved"))
-    if stage:
-        pairs.append(("stage_ptr", "stage"))
     if kind != "step":
         pairs += [("cu_seqlens", "cu_seqlens"), ("T", "T"), ("interval", "interval(T) if T else 1")]
     if found.positional:
@@ -186,7 +194,10 @@ def _arguments(found: Recurrent, kind: str, stage: bool, token: Token) -> list[t
 def _backward_arguments(found: Recurrent) -> list[tuple[str, str]]:
     pairs = [("saved_ptr", "saved")]
     pairs += [(s.tensor.pointer, "grad_y") for s in found.seeds if s.output]
-    pairs += [(s.grad_final, f"grad_finals[{n}]") for n, s in enumerate(found.states)]
+    if found.step.output in found.module.wide:
+        pairs.append((found.output_gradient, "grad_y"))
+    for n, s in enumerate(found.states):
+        pairs.append((s.slots, f"slots[{n}]") if s.wide else (s.grad_final, f"grad_finals[{n}]"))
     pairs += [(s.replay, f"replay[{n}]") for n, s in enumerate(found.states)]
     slots = _slots(found)
     for g in found.gradients:
@@ -198,6 +209,8 @@ def _backward_arguments(found: Recurrent) -> list[tuple[str, str]]:
     first = len(_differentiable(found))
     for n, s in enumerate(found.states):
         part = f"parts[{first + n}]"
+        if s.wide:
+            continue
         pairs.append((s.grad_initial, part))
         if s.tensor.once:
             pairs.append((f"{s.grad_initial}_tile", f"tile_stride({part})"))
@@ -229,6 +242,8 @@ def _results(found: Recurrent) -> list[dict[str, object]]:
                 "shape": _shape(arrays[x.name].dims),
                 "summed": not token,
                 "zero": zero,
+                "wide": gradient is not None and gradient.wide,
+                "state": False,
             }
         )
     for state, carried in zip(found.step.states, found.states, strict=True):
@@ -240,54 +255,27 @@ def _results(found: Recurrent) -> list[dict[str, object]]:
                 "shape": shape,
                 "summed": False,
                 "zero": False,
+                "wide": carried.wide,
+                "state": True,
             }
         )
     return results
 
 
 def _state(found: Recurrent, n: int) -> dict[str, object]:
-    tensor = found.states[n].tensor
+    tensor, carried = found.states[n].tensor, found.states[n]
     dims = found.step.array(found.step.states[n].old).dims
     tiled = found.module.tiling is not None and not tensor.once
-    return {"shape": _shape(dims), "elements": tensor.elements, "tiled": tiled}
+    return {
+        "shape": _shape(dims),
+        "elements": tensor.elements,
+        "tiled": tiled,
+        "once": tensor.once,
+        "wide": carried.wide,
+        "value": carried.value,
+        "number": n,
+    }
 
 
 def _shape(dims: tuple[Dim, ...]) -> str:
     return "".join(f", {size(d)}" for d in dims)
-
-
-def _block_names(found: Recurrent) -> list[str]:
-    return [lane.block for lane in found.module.lanes.known.values()]
-
-
-def _blocks(found: Recurrent) -> list[dict[str, str]]:
-    """Block lengths and how they follow from sizes; the tile last, it fits the others."""
-    lanes = list(found.module.lanes.known.values())
-    blocks = [
-        {"name": lane.block, "value": f"triton.next_power_of_2({size(lane.dim)})"}
-        for lane in lanes
-        if not lane.tiled
-    ]
-    for lane in lanes:
-        if lane.tiled:
-            tiled = [work for work in found.module.work if lane.block in work]
-            others = [" * ".join(b for b in work if b != lane.block) for work in tiled]
-            beside = list(dict.fromkeys(o for o in others if o))
-            widest = f"max({', '.join(beside)})" if len(beside) > 1 else "".join(beside) or "1"
-            widest = f"({widest})" if widest[:3] != "max" and " " in widest else widest
-            whole = f"triton.next_power_of_2({size(lane.dim)})"
-            value = f"min({whole}, max(1, room // {widest}))"
-            blocks.append({"name": lane.block, "value": value})
-    return blocks
-
-
-def _tiles(found: Recurrent) -> str:
-    for lane in found.module.lanes.known.values():
-        if lane.tiled:
-            return f"triton.cdiv({size(lane.dim)}, {lane.block})"
-    return "1"
-
-
-def _bound(found: Recurrent) -> str:
-    sizes = ", ".join(f"{old} = {{{new}}}" for old, new in found.sizes.items())
-    return sizes or "a constant size"

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Protocol
 
-from fwgen.emit.triton.lanes import Place, Space
-from fwgen.emit.triton.module import Module
+from fwgen.emit.triton.lanes import Kind, Place, Space
+from fwgen.emit.triton.module import Module, shape_of
 from fwgen.emit.triton.places import place_of, solve
 from fwgen.emit.triton.scalars import Printer
 from fwgen.emit.triton.text import AND, Text, call, joined, number, where
 from fwgen.emit.triton.vanishing import vanishing
-from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Index, IndexValue, Load, Scalar, Statement, Var
+from fwgen.ir.nodes import IndexValue, Load, Reduction, Scalar, Statement, Var
 from fwgen.ir.walk import loads, variables
+from fwgen.schedule.passes import target_axes
 
 
 class Writer(Protocol):
@@ -31,6 +31,14 @@ class Writer(Protocol):
         """The lanes of an access that reads a tensor as it lies in registers, else None."""
         ...
 
+    def kind(self, statement: Statement, var: Var) -> Kind:
+        """What part of its dim a variable of a statement runs over at once."""
+        ...
+
+    def gathered(self, part: Text, shape: str, reduce: Reduction) -> Text:
+        """What a loop gathers of the parts that its turns reduce."""
+        ...
+
 
 class Evaluation:
     """The evaluation of one statement: its space, its places, the masks that it needs."""
@@ -39,18 +47,13 @@ class Evaluation:
         self.writer, self.statement = writer, statement
         module = writer.module
         dims = module.arrays[statement.target].dims
-        tiling = module.tiling
-        lanes = {}
-        self.axes: list[Var] = []
-        self.solved: list[tuple[Index, Dim, Var]] = []
-        for number_, (index, dim) in enumerate(zip(statement.index, dims, strict=True)):
-            var = index.variable
-            if var is None or var.dim != dim:
-                var = Var(f"{statement.target}[{number_}]", dim)
-                self.solved.append((index, dim, var))
-            self.axes.append(var)
-        for var in (*self.axes, *statement.over):
-            lanes[var] = module.lanes.get(var.dim, bool(tiling and tiling.runs(statement, var)))
+        self.axes = target_axes(statement, dims)
+        pairs = zip(statement.index, self.axes, strict=True)
+        self.solved = [(index, var.dim, var) for index, var in pairs if index.variable != var]
+        lanes = {
+            var: module.lanes.get(var.dim, writer.kind(statement, var))
+            for var in (*self.axes, *statement.over)
+        }
         self.space = Space(self._order(), lanes)
         module.work[tuple(sorted(lanes[v].block for v in self.space.order))] = None
 
@@ -134,4 +137,7 @@ class Evaluation:
             text = where(space.mask(loose), text, number(fill))
         for var in reversed(over):
             text = call(f"tl.{statement.reduce}", text, f"axis={space.order.index(var)}")
+        if any(space.lanes[var].kind == "rows" for var in over):
+            kept = [space.lanes[v] for v in space.order if v not in over]
+            text = self.writer.gathered(text, shape_of(kept), statement.reduce or "sum")
         return text

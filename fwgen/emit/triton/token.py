@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fwgen.emit.triton.lanes import Place, Space, inside, row_major
+from fwgen.emit.triton.lanes import Kind, Place, Space, inside, row_major
 from fwgen.emit.triton.module import Line, Module, Stage
 from fwgen.emit.triton.names import Names
 from fwgen.emit.triton.places import place_of, solve
 from fwgen.emit.triton.scalars import Printer
 from fwgen.emit.triton.statement import Evaluation
 from fwgen.emit.triton.text import ADD, AND, COMPARE, Text, binary, joined, number, size, where
+from fwgen.errors import InternalError
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Index, Load, Statement, Var
+from fwgen.ir.nodes import Index, Load, Reduction, Statement, Var
 from fwgen.ir.walk import loads, scalars
 
-_PULL_LIMIT = 48
+PULL_LIMIT = 48
 """An access that moves elements is evaluated again where that costs at most so many operations."""
 
 
@@ -58,6 +59,15 @@ class TokenWriter:
             self.loaded.add(array)
         return name
 
+    def kind(self, statement: Statement, var: Var) -> Kind:
+        """What part of its dim a variable of a statement runs over at once."""
+        tiling = self.module.tiling
+        return "tile" if tiling and tiling.runs(statement, var) else "whole"
+
+    def gathered(self, part: Text, shape: str, reduce: Reduction) -> Text:
+        """Whole arrays are reduced at once."""
+        raise InternalError("no loop runs over whole arrays")
+
     # ---- one statement
 
     def _write(self, statement: Statement) -> None:
@@ -92,12 +102,11 @@ class TokenWriter:
         info = self.module.arrays[array]
         if self.module.pointers.get(array) is not None:
             return self._load(array, self.module.pointers[array], Dim(), places, space)
-        if self._cost(array) <= _PULL_LIMIT:
+        if self._cost(array) <= PULL_LIMIT:
             return self._pull(array, places, space)
-        offset = self.stage.place(info)
         if array not in self.staged:
-            self._store(array, offset)
-        return self._load(array, self.stage.pointer, offset, places, space)
+            self._store(array)
+        return self._load(array, self.stage.pointer, self.stage.place(info), places, space)
 
     def _load(
         self, array: str, pointer: str, offset: Dim, places: Sequence[Place], space: Space
@@ -127,8 +136,9 @@ class TokenWriter:
             self.moved[text] = (name, sources)
         return Text(self.moved[text][0])
 
-    def _store(self, array: str, offset: Dim) -> None:
+    def _store(self, array: str) -> None:
         at, mask = self.module.grid(array)
+        offset = self.stage.place(self.module.arrays[array])
         parts = [Text(self.stage.pointer)] + ([size(offset)] if offset.terms else [])
         address = joined("+", ADD, [*parts, Text(at)])
         text = f"tl.store({address}, {self.require(array)}, mask={mask})"
@@ -149,7 +159,7 @@ class TokenWriter:
         for statement in known:
             total += sum(1 for _ in scalars(statement.body))
             total += sum(self._cost(load.array) for load in loads(statement.body))
-            if total > _PULL_LIMIT:
+            if total > PULL_LIMIT:
                 break
         return total
 
@@ -193,11 +203,15 @@ class TokenWriter:
             places = [place(index) for index in load.index]
             lanes = self.plain(load, places)
             if lanes is not None:
-                return space.expand(self.require(load.array), lanes)
+                return self.element(load, lanes, space)
             return self.fetch(load.array, places, space)
 
         module = self.module
         return Printer(element, place, module.integers, module.flags(), module.used)
+
+    def element(self, load: Load, lanes: tuple[Var, ...], space: Space) -> Text:
+        """An access that reads a tensor as it lies in registers."""
+        return space.expand(self.require(load.array), lanes)
 
     def plain(self, load: Load, places: Sequence[Place]) -> tuple[Var, ...] | None:
         """The lanes of an access that reads a tensor as it lies in registers, else None."""
