@@ -113,7 +113,9 @@ class Broadcaster:
         shapes = dict.fromkeys(
             f"{v.view}({self.shape(v)})" if v.view else self.shape(v) for v in values
         )
-        self.error(span, f"{' and '.join(shapes)} do not combine: the sizes differ")
+        vectors = all(len(v.axes) == 1 and v.view is None for v in values)
+        hint = "`outer(a, b)` is the matrix of all products of two vectors" if vectors else None
+        self.error(span, f"{' and '.join(shapes)} do not combine: the sizes differ", hint)
 
     def shape(self, value: Value) -> str:
         """Dims of a value for a message."""

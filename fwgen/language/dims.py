@@ -50,8 +50,20 @@ def _dim(node: ast.expr, constants: Constants) -> Dim:
             return Dim.of(name)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             return ARITHMETIC[type(op)](_dim(left, constants), _dim(right, constants))
-    shown = ast.unparse(node)
+    shown = ast.unparse(node).strip("()")
     raise DimError(f"`{shown}` is no size: write names, integers, `+`, `-` and `*`")
+
+
+def hint_of(text: str) -> str | None:
+    """A way out for a text that is no size, such as `V K`, `(V, K)` or `2K`."""
+    text = text.strip()
+    words = re.findall(r"\w+", text)
+    if not words:
+        return "write a name, a list such as `[V, K]`, or `scalar`"
+    if product := re.fullmatch(r"(\d+)\s*([A-Za-z]\w*)", text):
+        return f"a product is `{product[1]}*{product[2]}`"
+    apart = len(words) > 1 and re.fullmatch(r"[(\[]?[\w\s,;×]+[)\]]?", text)
+    return f"a list of sizes is `[{', '.join(w for w in words if w != 'x')}]`" if apart else None
 
 
 def power(base: Dim, exponent: Dim) -> Dim:

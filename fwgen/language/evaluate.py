@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Index, Position
 from fwgen.language import tree
+from fwgen.language.arithmetic import power, remainder
 from fwgen.language.broadcast import Broadcaster
 from fwgen.language.dims import DimError
 from fwgen.language.integers import integer
-from fwgen.language.names import did_you_mean
+from fwgen.language.names import did_you_mean, nearest
 from fwgen.language.products import matmul
 from fwgen.language.source import SourceFile, Span
 from fwgen.language.structure import subscript
@@ -23,8 +24,6 @@ from fwgen.language.values import NumberError, Value, is_plain, number
 
 MOST_STATEMENTS = 4096
 MOST_PARTS = 40_000
-MOST_FACTORS = 8
-"""Powers of integers up to here are integers: products of so many factors."""
 COMPARISON_HINT = "a comparison is the first argument of `where`"
 
 
@@ -69,6 +68,8 @@ class Evaluator(Broadcaster):
     """Whether part of the rule could not be read, so that an unknown name is no fault."""
     work: list[int] = field(default_factory=lambda: [0, 0])
     """Lines and parts of expressions so far, after unrolling."""
+    missing: set[str] = field(default_factory=set)
+    """Functions that were called and do not exist; each was reported once."""
 
     def count(self, span: Span) -> None:
         """One more unrolled line; raises TooLongError when they are too many."""
@@ -156,18 +157,25 @@ class Evaluator(Broadcaster):
 
     def unknown(self, node: tree.Name) -> None:
         """Report a name that nothing defines."""
-        name = node.name
+        self.error(node.span, f"`{node.name}` is not defined", self.meant(node.name))
+        self.scope.values[node.name] = None
+
+    def meant(self, name: str) -> str | None:
+        """A hint for a name that nothing defines."""
+        known = [n for n, value in self.scope.values.items() if value is not None]
+        near = nearest(name, known) if self.report.readable else None
         if name in self.functions:
-            hint: str | None = f"call it: `{name}(…)`"
-        elif name in self.scope.sizes:
-            hint = f"the value of a size is `size({name})`"
-        else:
-            known = [n for n, value in self.scope.values.items() if value is not None]
-            hint = did_you_mean(name, known) if self.report.readable else None
-        if hint is None and self.calls and self.outside is None:
-            hint = "a feature map sees its arguments, constants, params and buffers"
-        self.error(node.span, f"`{name}` is not defined", hint)
-        self.scope.values[name] = None
+            return f"call it: `{name}(…)`"
+        if name in self.scope.sizes:
+            same = near is not None and near.lower() == name.lower()
+            also = f", or write `{near}`" if same else ""
+            return f"the value of a size is `size({name})`{also}"
+        if near is not None:
+            return f"did you mean `{near}`?"
+        if self.calls and self.outside is None:
+            hint = did_you_mean(name, self.functions) if self.report.readable else None
+            return hint or "a feature map sees its arguments, constants, params and buffers"
+        return None
 
     def fresh(self, value: Value) -> Value:
         """The value over index variables of its own."""
@@ -200,43 +208,10 @@ class Evaluator(Broadcaster):
             case "matmul":
                 return matmul(self, node.span, left, right)
             case "pow":
-                return self.power(node, left, right)
-            case "mod" if left.kind != "int" or right.kind != "int":
-                self.error(node.span, "`%` is for integers: token positions, sizes, constants")
-                return None
-            case "mod" if not self.modulus(node.right):
-                return None
+                return power(self, node, left, right)
+            case "mod":
+                return remainder(self, node, left, right)
         return self.combine(node.op, node.span, left, right)
-
-    def modulus(self, node: tree.Expression) -> bool:
-        """Whether a right side of `%` is at least 1 in every call; reports where not."""
-        dim = self.integer(node)
-        if dim is None:
-            return False
-        fine = self.builder.require(dim - 1)
-        if not fine:
-            self.error(node.span, "the right side of `%` is at least 1")
-        return fine
-
-    def power(self, node: tree.Binary, base: Value, exponent: Value) -> Value | None:
-        """`x ** n` with a constant exponent."""
-        n = exponent.constant
-        if n is None:
-            hint = "for a positive base write `exp(y * log(x))`"
-            self.error(node.right.span, "the exponent is not a constant", hint)
-            return None
-        if base.constant is not None:
-            return self.combine("pow", node.span, base, exponent)
-        if n == 1:
-            return base
-        if base.kind == "int" and isinstance(n, int) and 1 < n <= MOST_FACTORS:
-            result: Value | None = base
-            for _ in range(n - 1):
-                result = self.combine("mul", node.span, result, base)
-            return result
-        if n == 2:
-            return self.combine("square", node.span, base)
-        return self.combine("pow", node.span, base, exponent)
 
     # ----------------------------------------------------------------- conditions and parts
 
@@ -273,7 +248,8 @@ class Evaluator(Broadcaster):
         if value is None:
             return None
         if value.view is not None or len(value.axes) != 2:
-            self.error(node.span, f"`.T` is for a matrix, not {self.shape(value)}")
+            hint = "`outer(a, b)` is the matrix of two vectors" if len(value.axes) == 1 else None
+            self.error(node.span, f"`.T` is for a matrix, not {self.shape(value)}", hint)
             return None
         return replace(value, axes=value.axes[::-1])
 
@@ -284,12 +260,15 @@ class Evaluator(Broadcaster):
             return self.functions[name](self, node)
         for part in (*node.arguments, *(value for _, value in node.keywords)):
             self.probe(part)
-        if self.lenient:
+        if self.lenient or name in self.missing:
             return None
+        self.missing.add(name)
+        message, hint = f"there is no function `{name}`", None
         if name in self.scope.values:
-            message, hint = f"`{name}` is a value and cannot be called", None
-        else:
-            message, hint = f"there is no function `{name}`", did_you_mean(name, self.functions)
+            message = f"`{name}` is a value and cannot be called"
+        elif self.report.readable:
+            hint = did_you_mean(name, self.functions)
+            hint = hint or f"your own stand under `feature_map`, as `{name}(x): …`"
         self.error(node.function.span, message, hint)
         return None
 

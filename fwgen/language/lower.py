@@ -82,7 +82,7 @@ class _Rule:
         self.output_phase = False
         self.mark = 0
         lenient = found.incomplete or read.update is None
-        solver = Solver(_inferable(found), lambda: lenient or report.noted > 0)
+        solver = Solver(_inferable(found), lambda: lenient or bool(report.errors))
         self.builder = Builder(self._names(), solver)
         values = {t.name: self._declared(t) for t in found.tensors.values()}
         constants = {name: number(value) for name, value in found.constants.items()}

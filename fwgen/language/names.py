@@ -36,8 +36,15 @@ def fault_of_dim(name: str) -> str | None:
     return None
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is nearest, if one is near; in other letter case it is the same."""
+    alike = sorted(known, key=lambda word: abs(len(word) - len(name)))[:MOST_COMPARED]
+    same = [word for word in alike if word.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
+    return near[0] if near else None
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the nearest known name, if one is near."""
-    alike = sorted(known, key=lambda word: abs(len(word) - len(name)))[:MOST_COMPARED]
-    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
-    return f"did you mean `{near[0]}`?" if near else None
+    near = nearest(name, known)
+    return None if near is None else f"did you mean `{near}`?"

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from fwgen.ir.dims import Dim
 from fwgen.language import yaml_file
 from fwgen.language.declarations import Declarations, MapText, Tensor, parse_number
-from fwgen.language.dims import DimError, parse_dim, unbound
+from fwgen.language.dims import DimError, hint_of, parse_dim, unbound
 from fwgen.language.functions import FUNCTIONS
-from fwgen.language.names import RULE_NAME, did_you_mean, fault_of
+from fwgen.language.names import RULE_NAME, did_you_mean, fault_of, nearest
 from fwgen.language.source import Report, SourceFile, Span, Text
 from fwgen.language.yaml_file import Node, Sequence, span_of
 
@@ -89,9 +89,10 @@ class _Reader:
         present = {key.value for key, _ in self.document.entries}
         first = Span(self.found.file, 1, 1, 1)
         missing = [section for section in REQUIRED if section not in present]
-        if missing:
-            self.found.incomplete |= not {"inputs", "state"}.isdisjoint(missing)
-            wanted = ", ".join(f"`{section}`" for section in missing)
+        self.found.incomplete |= not {"inputs", "state"}.isdisjoint(missing)
+        meant = {nearest(name, SECTIONS) for name in present.difference(SECTIONS)}
+        if lacking := [section for section in missing if section not in meant]:
+            wanted = ", ".join(f"`{section}`" for section in lacking)
             self.report.error(first, f"the rule lacks {wanted}")
 
     def name(self) -> None:
@@ -125,9 +126,15 @@ class _Reader:
         self.report.error(Span(file, 1, 1, len(name)), message, hint)
 
     def tensors(self, section: str, kind: str) -> None:
+        before: Text | None = None
         for key, node in self.entries(section):
             good = self.claim(key)
             init: float | None = 0.0
+            beside = before is not None and before.span().line == key.span().line
+            if before is not None and beside and isinstance(node, Text) and not node.value:
+                self.unlisted(before, key)
+                continue
+            before = key
             if kind == "state" and isinstance(node, yaml_file.Mapping):
                 init, dims = self.state(node)
             else:
@@ -138,6 +145,16 @@ class _Reader:
                 spans = tuple(span_of(part) for part in _dim_nodes(node))
                 tensor = Tensor(key.value, kind, dims, key.span(), init, spans)
                 self.found.tensors[key.value] = tensor
+
+    def unlisted(self, key: Text, size: Text) -> None:
+        """`{W: V, K}` in a flow mapping: the second size is a key of its own."""
+        known = self.found.tensors.pop(key.value, None)
+        sizes = [*(map(str, known.dims) if known else "…"), size.value]
+        hint = f"a list of sizes is `{key.value}: [{', '.join(sizes)}]`"
+        self.report.error(
+            size.span(), f"`{size.value}` has no size, or is one of `{key.value}`", hint
+        )
+        self.found.faulty |= {key.value, size.value}
 
     def state(self, node: yaml_file.Mapping) -> tuple[float | None, tuple[Dim, ...] | None]:
         """`{dims: [V, F], init: 0 | a number | param}`."""
@@ -167,16 +184,19 @@ class _Reader:
             return None
         if isinstance(node, Text) and node.value == "scalar":
             return ()
-        found = []
+        found: list[Dim] = []
         for item in node.items if isinstance(node, Sequence) else (node,):
             if not isinstance(item, Text):
                 self.report.error(span_of(item), "a size is one word or a polynomial")
+                return None
+            if item.value == "scalar":
+                self.report.error(item.span(), "`scalar` is no size: it stands alone, in no list")
                 return None
             try:
                 found.append(parse_dim(item.value, self.found.constants))
             except DimError as fault:
                 if not (self.found.faulty & set(re.findall(r"\w+", item.value))):
-                    self.report.error(item.span(), str(fault), _as_list(item.value))
+                    self.report.error(item.span(), str(fault), hint_of(item.value))
                 return None
         return tuple(found)
 
@@ -191,6 +211,10 @@ class _Reader:
             name, listed = match[1], match[2]
             word = Text(key.file, name, key.places)
             names = ("x",) if listed is None else tuple(p.strip() for p in listed.split(","))
+            if not all(names):
+                self.report.error(key.span(), f"the feature map `{name}` lacks an argument")
+                self.found.incomplete = True
+                continue
             fresh = self.claim(word)
             good = fresh and self.parameters(key, names)
             if not good:
@@ -223,15 +247,6 @@ class _Reader:
                 self.report.error(key.span(), fault)
                 return False
         return True
-
-
-def _as_list(text: str) -> str | None:
-    """A hint for sizes that stand side by side, as in `V K` or `(V, K)`."""
-    words = re.findall(r"\w+", text)
-    if not words:
-        return "write a name, a list such as `[V, K]`, or `scalar`"
-    apart = len(words) > 1 and re.fullmatch(r"[(\[]?[\w\s,;×]+[)\]]?", text.strip())
-    return f"a list of sizes is `[{', '.join(w for w in words if w != 'x')}]`" if apart else None
 
 
 def _dim_nodes(node: Node) -> tuple[Node, ...]:

@@ -88,8 +88,6 @@ class Report:
     """Faults and warnings of one rule. A place is reported once, by its first fault."""
 
     errors: dict[tuple[str, int, int], Diagnostic] = field(default_factory=dict)
-    noted: int = 0
-    """Faults so far, those at a place that has one already included."""
     warnings: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -102,8 +100,11 @@ class Report:
         place = (span.file.name, span.line, span.column)
         hint = None if hint is None else _short(hint)
         fault = Diagnostic(*place, _short(message), span.source, span.width, hint)
-        self.noted += 1
         self.errors.setdefault(place, fault)
+
+    def has(self, span: Span) -> bool:
+        """Whether the line of a span has a fault already."""
+        return any(place[:2] == (span.file.name, span.line) for place in self.errors)
 
     def warn(self, span: Span, message: str) -> None:
         """Note something that is legal and probably not meant."""

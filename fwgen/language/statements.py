@@ -28,9 +28,7 @@ def run(ev: Evaluator, statements: tuple[tree.Statement, ...], assign: Assigner)
             case tree.Broken(_, names):
                 _unknown(ev, names)
             case tree.Evaluate(span, value):
-                before = ev.report.noted
-                ev.value(value)
-                if ev.report.noted == before:
+                if ev.value(value) is not None or not ev.report.has(span):
                     hint = "assign it to a name, or leave it out"
                     ev.error(span, "this line computes a value that nothing uses", hint)
 

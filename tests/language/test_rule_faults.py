@@ -123,6 +123,8 @@ FAULTS = {
     "bad size": ("[V, F]", "[V, 1.5]", 15, "1.5", "no size"),
     "sizes side by side": ("[V, F]", "V F", 15, "V F", "no size"),
     "sizes in brackets": ("[V, F]", "(V, F)", 15, "(V, F)", "no size"),
+    "scalar in a list": ("[V, F]", "[V, scalar]", 15, "scalar", "stands alone"),
+    "map without argument": ("phi(x)", "phi()", 18, "phi()", "lacks an argument"),
     "no size at all": ("  g: K", "  g:", 9, None, "size is missing"),
     "size zero": ("[V, F]", "[V, 0]", 15, "0", "at least 1"),
     "size of a fraction": ("[V, F]", "[V, eps]", 15, "eps", "integer"),
@@ -248,10 +250,31 @@ def test_a_key_that_occurs_twice_hides_no_other_fault(tmp_path):
     assert [fault.line for fault in found] == [3, 12, 24]
 
 
+def test_a_misspelt_section_is_not_missing_as_well(tmp_path):
+    for section in ("inputs", "state", "update", "output"):
+        (fault,) = faults(SOUND.replace(f"\n{section}:", f"\n{section}x:"), tmp_path)
+        assert fault.marked == f"{section}x" and f"`{section}`" in fault.hint
+
+
+def test_a_function_that_does_not_exist_is_reported_once(tmp_path):
+    text = SOUND.replace("phi(x)", "psi(x)")
+    (fault,) = faults(text, tmp_path)
+    assert (fault.line, fault.marked) == (22, "phi") and "`psi`" in fault.hint
+
+
+def test_sizes_without_brackets_in_a_flow_mapping(tmp_path):
+    text = SOUND.replace("state:\n  W: [V, F]\n", "state: {W: V, F, ").replace(
+        "  z: {dims: [F], init: 0.5}\n", "z: {dims: [F], init: 0.5}}\n"
+    )
+    (fault,) = faults(text, tmp_path)
+    assert fault.marked == "F" and "`W: [V, F]`" in fault.hint
+
+
 def test_a_fault_in_a_loop_is_reported_once(tmp_path):
-    lines = "  for i in range(3):\n      W @ nothing(kf)\n  z = z + kf"
-    (fault,) = faults(SOUND.replace("  z = z + kf", lines), tmp_path)
-    assert fault.marked == "nothing"
+    for text in ("W @ nothing(kf)", "W @ nothing", "W @ (kf + nothing)"):
+        lines = f"  for i in range(3):\n      {text}\n  z = z + kf"
+        (fault,) = faults(SOUND.replace("  z = z + kf", lines), tmp_path)
+        assert fault.marked == "nothing"
 
 
 def test_a_fault_is_not_repeated_by_what_follows_from_it(tmp_path):
@@ -275,6 +298,15 @@ def test_a_fault_is_not_repeated_by_what_follows_from_it(tmp_path):
         ("u * t", "where(t > 0 & t < 9, u, v)", "`and`"),
         ("u * t", "where(~(t > 0), u, v)", "`not`"),
         ("u * t", "u.sum() * v", "`sum(x)`"),
+        ("u * t", "u * v.T", "`outer(a, b)`"),
+        ("u * t", "u * g", "`outer(a, b)` is the matrix of all products"),
+        ("u * t", "u * BETA", "did you mean `beta`?"),
+        ("u * t", "u * V", "the value of a size is `size(V)`, or write `v`"),
+        ("u * t", "theta(u)", "your own stand under `feature_map`, as `theta(x): …`"),
+        ("sum(r)", "sun", "did you mean `sum`?"),
+        ("sum(r)", "total", "a feature map sees its arguments"),
+        ("  y / dot", "  return y / dot", "the last line of `output` is its value"),
+        ("[V, F]", "[V, 2F]", "a product is `2*F`"),
         ("[V, F]", "V F", "a list of sizes is `[V, F]`"),
         ("[V, F]", "V, F", "a list of sizes is `[V, F]`"),
         ("[V, F]", "(V, F)", "a list of sizes is `[V, F]`"),
