@@ -27,7 +27,8 @@ CUTS = [0, 0, 3, 4, 4]
 
 def run_packed(op, p, **options):
     """The public call on the tokens of the first batch entry, cut into sequences."""
-    return problems.run_op(op, p, cu_seqlens=torch.tensor(CUTS), **options)
+    device = next(iter(p.inputs.values())).device
+    return problems.run_op(op, p, cu_seqlens=torch.tensor(CUTS, device=device), **options)
 
 
 def packed(w):
@@ -75,13 +76,18 @@ def run_steps(op, p):
     return torch.stack(outputs, 1), state
 
 
-def compare(w, p, run, expected=problems.run_witness):
-    """Outputs, states and gradients of `run` against the token loop in float64."""
-    p = p.to(torch.float32)
+def compare(w, p, run, expected=problems.run_witness, dtype=torch.float32, device="cpu"):
+    """Outputs, states and gradients of `run` against the token loop in float64.
+
+    States are float32 whatever the dtype; the tensors of `run` are on the device.
+    """
+    states = p.initial and {n: t.float() for n, t in p.initial.items()}
+    p = replace(p.to(dtype), initial=states)
     want = problems.collect(p.to(torch.float64), lambda q: expected(w, q))
-    eager = problems.collect(p, lambda q: expected(w, q))
-    mine = p.map(problems.guarded)
-    problems.compare(problems.collect(mine, run), want, eager, torch.float32)
+    eager = problems.collect(p.to(torch.float32), lambda q: expected(w, q))
+    mine = p.map(lambda t: problems.guarded(t.to(device)))
+    got = {name: t.cpu() for name, t in problems.collect(mine, run).items()}
+    problems.compare(got, want, eager, dtype)
     for name, leaf in mine.leaves().items():
         problems.check_band(name, leaf)
 
