@@ -63,12 +63,19 @@ def _add_plot(commands: Any) -> options.Parser:
         commands,
         "plot",
         "draw the figures of finished runs",
-        "  fwgen plot runs/retrieval -o retrieval.png",
+        """
+Runs of one task in one picture, and a table of them. The files that `fwgen eval --json` prints
+show perplexity by the length of the context, beside the runs of the models.
+
+  fwgen plot runs/retrieval -o retrieval.png
+  fwgen plot runs/lm/prose -o lm.png
+""",
     )
     plot.add_argument("results", nargs="+", type=Path, help="results.json or folders of them")
-    plot.add_argument("-o", "--out", type=Path, default=Path("retrieval.png"))
-    plot.add_argument("--kind", choices=("auto", "sizes", "curves"), default="auto")
-    plot.add_argument("--which", choices=("last", "best"), default="last", help="evaluation shown")
+    plot.add_argument("-o", "--out", type=Path, default=Path("plot.png"))
+    retrieval = plot.add_argument_group("retrieval")
+    retrieval.add_argument("--kind", choices=("auto", "sizes", "curves"), default="auto")
+    retrieval.add_argument("--which", choices=("last", "best"), default="last", help="evaluation")
     plot.set_defaults(action=_plot)
     return plot
 
@@ -86,11 +93,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plot(args: argparse.Namespace) -> int:
-    from . import plot
+    from . import curves, figures, plot
 
-    results = plot.load_results(args.results)
-    plot.plot(results, args.out, args.which, args.kind)
-    print(plot.table(results))
+    results = figures.load_results(args.results)
+    if results[0]["task"] == "retrieval":
+        plot.plot(results, args.out, args.which, args.kind)
+        print(plot.table(results))
+    else:
+        curves.plot(results, args.out)
+        print(curves.table(results))
     print(args.out)
     return 0
 

@@ -173,7 +173,13 @@ def _eval(args: argparse.Namespace) -> int:
         if not args.json:
             _print_row(rows[-1], first=len(rows) == 1)
     if args.json:
-        document = {"run": str(args.run_path), "split": args.split, "step": found.step}
+        document = {
+            "task": "lm",
+            "name": found.name,
+            "run": str(args.run_path),
+            "split": args.split,
+            "step": found.step,
+        }
         print(json.dumps(document | {"rows": rows}, indent=2))
     return 0
 

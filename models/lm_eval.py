@@ -103,6 +103,7 @@ def _exp(x: float) -> float:
 class Loaded:
     """A trained model for use."""
 
+    name: str  # of the rule, for tables
     model: LanguageModel
     tokenizer: Tokenizer
     data: Path  # the corpus that it was trained on
@@ -126,6 +127,7 @@ def load(path: Path, device: str = "cpu") -> Loaded:
     config = LMConfig.from_json(found.texts["model"], found.texts.get("rule"))
     run = found.run["about"]["config"]["run"]
     return Loaded(
+        found.run["about"]["name"],
         build(config, found.group("model")).to(device),
         tokenizer_from(found.texts["tokenizer"]),
         Path(found.texts["data"]),

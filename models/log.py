@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+EVENTS = "tensorboard"  # folder of the event files
 Row = Mapping[str, float | int | None]
 
 
@@ -91,4 +92,4 @@ def _writer(out: Path, done: int) -> Any:
         print("no TensorBoard logs: pip install 'fwgen[models]' brings it", file=sys.stderr)
         return None
     # What an interrupted run logged beyond its checkpoint is logged again.
-    return SummaryWriter(str(out / "tensorboard"), purge_step=done + 1 if done else None)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(out / EVENTS), purge_step=done + 1 if done else None)  # type: ignore[no-untyped-call]

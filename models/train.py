@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 import fwgen
 
 from . import checkpoint
-from .log import RunLog
+from .log import EVENTS, RunLog
 from .settings import PRECISIONS, TrainConfig
 
 OWN_FILES = (checkpoint.LAST, checkpoint.BEST, "results.json", "history.csv")
@@ -293,6 +294,7 @@ def _claim(out: Path, overwrite: bool) -> None:
         )
     for path in there:
         path.unlink()
+    shutil.rmtree(out / EVENTS, ignore_errors=True)
 
 
 def _differences(here: Any, there: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:

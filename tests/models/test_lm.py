@@ -5,6 +5,9 @@ import math
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -463,3 +466,34 @@ def test_results_and_logs(tmp_path):
     assert {"loss", "lr", "tokens/s", "evaluation/loss"} <= set(events.Tags()["scalars"])
     assert [e.step for e in events.Scalars("loss")] == [2, 4, 6, 8, 10, 12]
     assert [e.step for e in events.Scalars("evaluation/loss")] == [5, 10, 12]
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_to_the_same_bits(tmp_path):
+    """A real SIGKILL at an arbitrary moment, again and again, of the command as users start it."""
+    words = [sys.executable, "-m", "fwgen", "train", "lm", "--data", AUSTEN, "--preset", "tiny"]
+    words += ["--steps", "60", "--eval-every", "20", "--checkpoint-every", "7", "--dropout", "0.1"]
+    words = [*map(str, words), "--no-tensorboard", "--threads", "1", "--out"]
+    subprocess.run([*words, str(tmp_path / "whole")], check=True, capture_output=True)
+    cut, steps = tmp_path / "cut", []
+    for _ in range(200):
+        resume = ["--resume"] if (cut / checkpoint.LAST).exists() else ["--overwrite"]
+        process = subprocess.Popen([*words, str(cut), *resume], stderr=subprocess.DEVNULL)
+        before = step_of(cut)
+        while process.poll() is None and step_of(cut) == before:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        process.kill()
+        if process.wait() == 0:
+            break
+        steps.append(step_of(cut))
+    assert len(steps) > 2
+    one, other = (checkpoint.read(tmp_path / run / checkpoint.LAST) for run in ("whole", "cut"))
+    assert one.run["progress"]["history"] == other.run["progress"]["history"]
+    for key, tensor in one.tensors.items():
+        assert torch.equal(tensor, other.tensors[key]), key
+
+
+def step_of(folder):
+    path = folder / checkpoint.LAST
+    return checkpoint.read(path).run["progress"]["step"] if path.exists() else 0

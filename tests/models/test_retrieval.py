@@ -10,7 +10,8 @@ import torch
 
 import fwgen
 from fwgen.models import cli, demo
-from fwgen.models.plot import load_results, plot, table
+from fwgen.models.figures import load_results
+from fwgen.models.plot import plot, table
 from fwgen.models.retrieval import (
     RetrievalConfig,
     RetrievalModel,
@@ -271,13 +272,83 @@ def test_train_and_plot_from_the_command_line(tmp_path, capsys):
         ("train retrieval --map elu1", "--map"),
         ("train retrieval --setting 1 --eval-length 2S", "eval_length"),
         ("train retrieval --out nowhere --resume", "found none"),
+        ("train retrieval --lr -1", "lr: expected a positive number, got -1"),
+        ("train retrieval --lr nan", "lr: expected a positive number"),
+        ("train retrieval --steps 0", "steps: expected at least 1, got 0"),
+        ("train retrieval --eval-every 0", "eval_every: expected at least 1"),
+        ("train retrieval --batch -3", "batch: expected at least 1"),
+        ("train retrieval --seed -1", "seed"),
+        ("train retrieval --redraw -1", "redraw"),
+        ("train retrieval --device cuda:7", "device: this machine has cpu"),
+        ("train retrieval --device nonsense", "asked for nonsense"),
+        ("train retrieval --backend gpu --size 3 --steps 1", "backend"),
+        ("train retrieval --rule performer", "--dim favor_positive_M=64"),
+        ("train retrieval --rule srwm --size 3", "srwm has no query"),
+        ("train retrieval --rule cheap_linear --size 3", "cheap_linear has no value"),
     ],
 )
-def test_wrong_usage_is_told_in_a_line(words, message, capsys):
+def test_wrong_usage_is_told_in_a_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert cli.main(words.split()) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_an_earlier_run_is_not_lost_without_a_word(tmp_path, capsys):
+    words = f"train retrieval --size 3 --d-key 4 --steps 4 --batch 4 --out {tmp_path}".split()
+    assert cli.main(words) == 0
+    before = (tmp_path / "results.json").read_bytes()
+    assert cli.main([*words, "--seed", "2"]) == 2
+    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_bytes() == before
+    assert cli.main([*words, "--seed", "2", "--overwrite"]) == 0
+    assert (tmp_path / "results.json").read_bytes() != before
+
+
+def test_a_picture_needs_a_known_suffix(tmp_path, capsys):
+    run(SMALL, TrainConfig(steps=2, eval_every=2), tmp_path)
+    for name in ("figure", "figure.xyz"):
+        assert cli.main(["plot", str(tmp_path), "-o", str(tmp_path / name)]) == 2
+        assert "expected a name that ends in" in capsys.readouterr().err
+
+
+# Rules that read a query and are told a value, which is what the task asks for.
+TASK_RULES = [
+    name
+    for name in fwgen.list_rules()
+    if name
+    not in {
+        "cheap_linear",
+        "gated_cheap_linear",
+        "delta_delta",
+        "delta_lstm",
+        "elstm",
+        "rwkv4",
+        "srwm",
+    }
+]
+
+
+@pytest.mark.parametrize("rule", TASK_RULES)
+def test_every_rule_that_can_takes_part(rule):
+    """Loss and evaluation of one step are finite, and the query is not what is written."""
+    sizes = {"M": 6, "R": 2, "J": 3}
+    task = RetrievalTask(RetrievalConfig(rule, size=5, d_key=6, batch=2, sizes=sizes))
+    loss = task.loss()
+    loss.backward()
+    assert all(p.grad is not None for p in task.model.ask.parameters())
+    task.model.eval()
+    with torch.no_grad():
+        figures = task.evaluate()
+    assert all(math.isfinite(x) for x in (loss.item(), *figures.values()))
+
+
+def test_the_fast_weight_memory_asks_with_all_that_only_reads():
+    model = RetrievalModel(RetrievalConfig("fwm", size=5))
+    assert (model.queries, model.value) == (["n0", "e1", "e2", "e3"], "u")
+    model = RetrievalModel(RetrievalConfig("delta_rnn", size=5))
+    assert (model.queries, model.value) == (["q"], "v")
 
 
 def test_table_and_figures_of_a_diverged_run(tmp_path):
