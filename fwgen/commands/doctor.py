@@ -14,9 +14,10 @@ from typing import Any
 
 import fwgen
 from fwgen.commands.common import command, print_table
-from fwgen.errors import UnsupportedError
+from fwgen.errors import ArgumentError, UnsupportedError
 from fwgen.runtime.build import cache_folder
 from fwgen.runtime.compiler import find_compiler
+from fwgen.runtime.flags import ISAS, chosen_isa, missing, widest
 
 PACKAGES = {
     "torch": "needed to run anything: pip install torch",
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     rows.append(("fwgen", fwgen.__version__, ""))
     rows.append(("python", platform.python_version(), ""))
     rows += [_package(name, remedy) for name, remedy in PACKAGES.items()]
-    rows += [_compiler(), _processors(), _gpu(), _cache()]
+    rows += [_compiler(), _processors(), _vectors(), _gpu(), _cache()]
     print_table(rows)
     return 0
 
@@ -89,6 +90,17 @@ def _processors() -> Row:
     except OSError:
         pass
     return "processors", f"{count} x {platform.machine()}{flags}", ""
+
+
+def _vectors() -> Row:
+    """The vector instructions that kernels are compiled for."""
+    others = [isa for isa in ISAS if not missing(isa)]
+    remedy = f"FWGEN_ISA chooses among {', '.join(others)}"
+    try:
+        isa = chosen_isa()
+    except (ArgumentError, UnsupportedError) as error:
+        return "vector code", str(error), remedy
+    return "vector code", f"{isa} ({widest()})" if isa == "native" else isa, remedy
 
 
 def _gpu() -> Row:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import os
-import platform
 import shutil
 import tempfile
 import time
@@ -21,19 +19,11 @@ from pathlib import Path
 
 from ..errors import UnsupportedError
 from .compiler import LONGEST, REMEDY, compile_library, find_compiler
+from .flags import chosen_isa, compile_flags, processor
 from .forks import watch
 from .locks import exclusive
 
 SEAL = b"fwgen-library-2:"
-FLAGS = [
-    "-march=native",
-    "-std=c++17",
-    "-fopenmp",
-    "-shared",
-    "-fPIC",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-]
 STALE_SECONDS = 3600
 
 
@@ -52,34 +42,10 @@ def cache_folder() -> Path:
         ) from None
 
 
-@functools.cache
-def processor() -> str:
-    """What `-march=native` depends on: the architecture and the first processor's description."""
-    text = platform.machine()
-    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-        wanted = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
-        for line in lines:
-            if not line.strip():
-                break
-            if line.startswith(wanted):
-                text += "\n" + line.strip()
-    return text
-
-
-def _flags(program: str, defines: Sequence[str]) -> list[str]:
-    # With sizes left open, -O3 only multiplies the code: twice the time to build for no speed.
-    fixed = any(define.startswith("FWGEN_SIZE") for define in defines)
-    flags = [*FLAGS, "-O3" if fixed else "-O2", *(f"-D{define}" for define in defines)]
-    if platform.machine() in ("x86_64", "AMD64"):
-        flags.append("-mprefer-vector-width=512")
-    if "clang" not in Path(program).name:
-        # With GNU's unique symbols, static variables of inline functions would be shared by all
-        # libraries of the process: other rules, other dtypes.
-        flags.append("-fno-gnu-unique")
-        # Values that these two carry across the loops over tokens take the registers of the loops
-        # over the state, which then load and store: up to a third of a backward's time.
-        flags += ["-fno-gcse", "-fno-tree-pre"]
-    return flags
+def compiler_command(defines: Sequence[str] = ()) -> list[str]:
+    """How a library is compiled: compiler and flags, those of `FWGEN_ISA` included."""
+    found = find_compiler()
+    return [*found, *compile_flags(found[0], defines, chosen_isa())]
 
 
 def library_path(name: str, source: str, command: Sequence[str]) -> Path:
@@ -99,13 +65,13 @@ def load(name: str, source: str, defines: Sequence[str] = ()) -> ctypes.CDLL:
     """The library of a C++ source, built unless the cache holds it.
 
     Raises UnsupportedError without a working compiler or a writable cache (naming
-    `FWGEN_CACHE_DIR`), and InternalError where the compiler refuses the source.
+    `FWGEN_CACHE_DIR`), InternalError where the compiler refuses the source, and what `chosen_isa`
+    raises.
     """
-    found = find_compiler()
-    command = [*found, *_flags(found[0], defines)]
-    path = library_path(name, source, command)
+    words = compiler_command(defines)
+    path = library_path(name, source, words)
     if not _intact(path):
-        _provide(path, source, command)
+        _provide(path, source, words)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -114,7 +80,7 @@ def load(name: str, source: str, defines: Sequence[str] = ()) -> ctypes.CDLL:
             path.unlink()
         raise UnsupportedError(
             f"a built kernel cannot be loaded ({error}); FWGEN_CACHE_DIR names another cache, for "
-            f"instance on a disk that allows execution, and CXX another compiler than {found[0]}"
+            f"instance on a disk that allows execution, and CXX another compiler than {words[0]}"
         ) from None
     watch(library)
     return library

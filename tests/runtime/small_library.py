@@ -17,8 +17,7 @@ def answer(value: int) -> int:
 
 def command(value: int) -> list[str]:
     """How the library for that value is compiled."""
-    found = build.find_compiler()
-    return [*found, *build._flags(found[0], [f"ANSWER={value}"])]
+    return build.compiler_command([f"ANSWER={value}"])
 
 
 def place(value: int) -> Path:
