@@ -74,7 +74,5 @@ def compile_rule(
     if "triton" in targets:
         sources |= triton_sources(backward.forward, backward)
     command = compile_command(rule.name, constants, maps)
-    sources = {
-        name: headed(name, text, rule.name, rule.hash, command) for name, text in sources.items()
-    }
+    sources = headed(sources, rule.name, rule.hash, command)
     return Compilation(rule, step, normal, backward, plan, signature, sources)

@@ -35,11 +35,14 @@ def _escape(character: str) -> str:
     return {"\n": r"\n", "\t": r"\t"}.get(character, f"\\U{ord(character):08x}")
 
 
-def headed(file: str, text: str, rule: str, digest: str, command: str) -> str:
-    """The text of a file below a comment that names its rule; the equations follow in the text."""
-    mark = MARKS[file[file.rindex(".") :]]
-    return (
-        f"{mark} The rule {rule}, hash {digest}.\n"
-        f"{mark} Made by `{command}`; compile again rather than edit.\n"
-        f"{text}"
+def headed(files: Mapping[str, str], rule: str, digest: str, command: str) -> dict[str, str]:
+    """Files by name, each below a comment that names its rule; equations follow in the text."""
+    lines = (
+        f"The rule {rule}, hash {digest}.",
+        f"Made by `{command}`; compile again, do not edit.",
     )
+    found = {}
+    for name, text in files.items():
+        mark = MARKS[name[name.rindex(".") :]]
+        found[name] = "".join(f"{mark} {line}\n" for line in lines) + text
+    return found

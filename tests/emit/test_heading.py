@@ -45,7 +45,7 @@ def test_a_shell_reads_the_command_back_and_it_is_one_line(body: str) -> None:
 
 def test_a_line_break_in_a_map_cannot_leave_the_comment() -> None:
     command = compile_command("delta", maps={"phi": "x\n#error\n"})
-    text = headed("cpu.cpp", "int x;\n", "delta", "abc", command)
+    text = headed({"cpu.cpp": "int x;\n"}, "delta", "abc", command)["cpu.cpp"]
     *head, code = text.splitlines()
     assert code == "int x;" and all(line.startswith("//") for line in head)
 

@@ -25,7 +25,7 @@ from fwgen.language import Rule
 
 WIDTH = 100
 WIDE = 80
-"""Signs of a LaTeX equation, roughly, before it goes on in a new line."""
+"""Signs of a LaTeX line, roughly, before it goes on in a new one."""
 
 
 def text(rule: Rule, sections: Sequence[Section]) -> str:
@@ -132,7 +132,7 @@ def latex(rule: Rule, sections: Sequence[Section]) -> str:
     lines = [
         f"% {rule.name}, rule hash {rule.hash}",
         r"% needs \usepackage{amsmath}",
-        r"\begingroup\allowdisplaybreaks",
+        r"\begingroup\allowdisplaybreaks\sloppy",
     ]
     for section in sections:
         lines += ["", rf"\subsection*{{{escaped(section.title)}}}"]
@@ -151,10 +151,23 @@ def _latex(block: Block) -> list[str]:
         case Equations() | Formulas():
             return _aligned(block, "align*")
         case Table(rows):
-            cells = [[_inline((cell,), escaped, _texttt) for cell in row] for row in rows]
-            width = len(cells[0]) - 1
-            body = [rf"  {' & '.join(row)} \\" for row in cells]
-            return [rf"\begin{{tabular}}{{l{'r' * width}}}", *body, r"\end{tabular}"]
+            return _tabular([[_inline((cell,), escaped, _texttt) for cell in row] for row in rows])
+
+
+def _tabular(cells: Sequence[Sequence[str]]) -> list[str]:
+    """A table, or where its rows are too wide a list of them."""
+    if sum(4 + max(map(_visible, column)) for column in zip(*cells, strict=True)) < WIDE:
+        body = [rf"  {' & '.join(row)} \\" for row in cells]
+        return [rf"\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}", *body, r"\end{tabular}"]
+    head, *rows = cells
+    items = [
+        f"  \\item {row[0]}: "
+        + "; ".join(
+            f"{cell} {title}" for title, cell in zip(head[1:], row[1:], strict=True) if cell
+        )
+        for row in rows
+    ]
+    return [r"\begin{itemize}", *items, r"\end{itemize}"]
 
 
 def _texttt(word: str) -> str:

@@ -113,10 +113,10 @@ def _backward(compilation: Compilation) -> Iterator[Block]:
     names = symbols_of(backward)
     arrays = (*backward.forward.arrays, *backward.arrays)
     seeds = (Code(f"{seed} of {name}") for name, seed in backward.seeds)
-    bar = Math("", r"(\bar{x})")
+    bar = Math("", r"(\overline{\mathrm{NAME}})")
     yield Items(
         (
-            (Code("d_x"), " ", bar, " is the gradient of the loss by ", Code("x")),
+            (Code("d_NAME"), " ", bar, " is the gradient of the loss by ", Code("NAME")),
             ("known from the loss and from later tokens: ", *_listed(seeds)),
             ("lines run from the top; ", Code("+="), " adds to what is known"),
         )

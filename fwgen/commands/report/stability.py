@@ -15,6 +15,8 @@ from fwgen.commands.report.motion import Erase, Factors, Link, motion
 from fwgen.commands.report.norms import at_most_one, clipped
 from fwgen.emit.latex import Latex, symbols
 from fwgen.ir.nodes import Load, State, Step
+from fwgen.ir.text import scalar_text
+from fwgen.ir.walk import variables
 
 if TYPE_CHECKING:
     from fwgen.algebra.classes import Transition
@@ -118,6 +120,8 @@ class _Notes:
     def _decayed(self, factors: Factors) -> Line:
         """A decay by what is not a plain number."""
         product = self.matrix.side(factors, bare=True, alone=True)
+        if len(factors) == 1 and len(variables(factors[0])) > 1:
+            product = Math(scalar_text(factors[0]), self.latex.scalar(factors[0]))
         conditions = self._conditions(factors)
         if not conditions:
             end = ", at most 1 in size by its definition, so it does not grow by itself."
