@@ -54,27 +54,22 @@ def package_files(
     files |= headed({"__init__.py": module}, rule.name, rule.hash, command)
     if standalone:
         files |= _runtime_files()
-    settings = Settings(dict(constants), dict(maps), tuple(targets), standalone)
-    files[MANIFEST] = _manifest(compilation, name, settings, [*files, MANIFEST])
-    return dict(sorted(files.items()))
-
-
-def _manifest(compilation: Compilation, name: str, settings: Settings, files: Sequence[str]) -> str:
     manifest: dict[str, Any] = {
         "generator": "fwgen",
         "version": fwgen.__version__,
         "name": name,
-        "rule": compilation.rule.name,
-        "hash": compilation.rule.hash,
+        "rule": rule.name,
+        "hash": rule.hash,
         "forms": list(compilation.signature.forms),
-        "targets": list(settings.targets),
-        "set": dict(sorted(settings.constants.items())),
-        "maps": dict(sorted(settings.maps.items())),
-        "standalone": settings.standalone,
-        "files": sorted(files),
+        "targets": list(targets),
+        "set": dict(sorted(constants.items())),
+        "maps": dict(sorted(maps.items())),
+        "standalone": standalone,
+        "files": sorted([*files, MANIFEST]),
         "signature": json.loads(compilation.signature.to_json()),
     }
-    return json.dumps(manifest, indent=1) + "\n"
+    files[MANIFEST] = json.dumps(manifest, indent=1) + "\n"
+    return dict(sorted(files.items()))
 
 
 def _summary(name: str, doc: str) -> str:

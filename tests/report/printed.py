@@ -22,6 +22,8 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "exp": math.exp,
     "log": math.log,
     "log1p": math.log1p,
+    "expm1": math.expm1,
+    "erf": math.erf,
     "sqrt": math.sqrt,
     "rsqrt": lambda x: x**-0.5,
     "abs": abs,
@@ -42,6 +44,21 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "clamp": lambda x, low, high: min(max(x, low), high),
 }
 FOLDS: dict[str, Callable[[Iterator[float]], float]] = {"sum": math.fsum, "max": max, "min": min}
+
+
+def paragraphs(text: str, section: str) -> list[list[str]]:
+    """The blocks of equations of a section, continued lines put together."""
+    body = re.search(rf"^{section}\n(.*?)(?=^\w|\Z)", text, re.M | re.S)
+    assert body, section
+    found: list[list[str]] = [[]]
+    for line in body[1].splitlines():
+        if line.startswith("        "):
+            found[-1][-1] += " " + line.strip()
+        elif line.startswith("    ") and " = " in line.replace(" += ", " = "):
+            found[-1].append(line.strip())
+        elif found[-1]:
+            found.append([])
+    return [block for block in found if block]
 
 
 class Page:

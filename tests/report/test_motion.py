@@ -9,13 +9,13 @@ import pytest
 
 from fwgen.commands.report.bounds import Bounds
 from fwgen.commands.report.matrix import Matrix, grouped, symmetric
-from fwgen.commands.report.motion import Factors, Link, motion
+from fwgen.commands.report.motion import motion
 from fwgen.commands.report.norms import at_most_one, clipped
 from fwgen.emit.latex import symbols
-from fwgen.ir.interpret import run_statement, run_step
-from fwgen.ir.nodes import Index, Statement, Step, Var
-from fwgen.ir.walk import variables
+from fwgen.ir.interpret import run_step
+from fwgen.ir.nodes import Step
 from fwgen.language import list_rules, load_rule, lower
+from report.linked import moved
 from sequences import draw
 
 SIZES = {"K": 3, "V": 2, "D": 3}
@@ -48,46 +48,6 @@ def token(step: Step, seed: int, t: int = 3) -> dict[str, np.ndarray]:
     return run_step(step, given, sizes, t)
 
 
-def value(step: Step, factors: Factors, axes: tuple[Var, ...], arrays: dict) -> np.ndarray:
-    """The product of factors over all given axes."""
-    sizes, result = sizes_of(step), np.ones(tuple(v.dim.evaluate(sizes_of(step)) for v in axes))
-    for factor in factors:
-        own = tuple(v for v in axes if v in variables(factor))
-        found = np.zeros(tuple(v.dim.evaluate(sizes) for v in own))
-        statement = Statement("found", tuple(map(Index.of, own)), factor)
-        run_statement(statement, {**arrays, "found": found}, sizes, 3)
-        shape = [v.dim.evaluate(sizes) if v in own else 1 for v in axes]
-        result = result * found.reshape(shape)
-    return result
-
-
-def moved(step: Step, link: Link, arrays: dict) -> np.ndarray:
-    """What a link makes of the version before it, by linear algebra."""
-    statement = next(s for s in step.statements if s.target == link.after)
-    axes, old = statement.free, arrays[link.before]
-    decay = [*link.scale, *(f for side in link.sides for f in side), *link.wide]
-    total = (-1) ** link.negative * value(step, tuple(decay), axes, arrays) * old
-    for erase in link.erases:
-        axis = 0 if erase.value else 1
-        here = (axes[axis],)
-        scale = value(step, erase.scale, (), arrays)
-        query = along(step, erase.query, here, arrays)
-        write = value(step, erase.write, here, arrays)
-        read = query @ old if erase.value else old @ query
-        matrix = np.outer(write, read) if erase.value else np.outer(read, write)
-        total = total + (-1) ** erase.negative * scale * matrix
-    for write in link.writes:
-        parts = (*write.scale, *(f for side in write.sides for f in side), *write.wide)
-        total = total + (-1) ** write.negative * value(step, parts, axes, arrays)
-    return total
-
-
-def along(step: Step, factors: Factors, axis: tuple[Var, ...], arrays: dict) -> np.ndarray:
-    """A query, whose own variable may be called differently."""
-    found = [v for f in factors for v in variables(f)]
-    return value(step, factors, (found[0],) if found else axis, arrays)
-
-
 @pytest.mark.parametrize("name", list_rules())
 def test_links_are_the_update(name: str) -> None:
     step = lower(load_rule(name))
@@ -96,7 +56,7 @@ def test_links_are_the_update(name: str) -> None:
         links = motion(step, state)
         assert (links is None) == (state.name in WITHOUT_LINKS.get(name, ())), state.name
         for link in links or ():
-            got = moved(step, link, arrays)
+            got = moved(step, link, arrays, sizes_of(step))
             np.testing.assert_allclose(got, arrays[link.after], rtol=1e-12, atol=1e-13)
 
 

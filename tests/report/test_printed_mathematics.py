@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 import numpy as np
@@ -12,7 +11,7 @@ from fwgen.commands.report import report_text
 from fwgen.driver import Compilation, compile_rule
 from fwgen.ir.nodes import Array
 from fwgen.language import list_rules, load_rule
-from report.printed import FUNCTIONS, Frozen, Page, Values
+from report.printed import FUNCTIONS, Frozen, Page, Values, paragraphs
 
 ALWAYS = {"cosformer", "delta", "delta_delta", "delta_product", "deltanet", "fwm", "gla", "mlstm"}
 ALWAYS |= {"delta_rnn", "longhorn", "oja", "performer", "rwkv7", "srwm"}
@@ -24,21 +23,6 @@ RULES = [
 @cache
 def compiled(name: str) -> Compilation:
     return compile_rule(load_rule(name), targets=())
-
-
-def paragraphs(text: str, section: str) -> list[list[str]]:
-    """The blocks of equations of a section, continued lines put together."""
-    body = re.search(rf"^{section}\n(.*?)(?=^\w|\Z)", text, re.M | re.S)
-    assert body, section
-    found: list[list[str]] = [[]]
-    for line in body[1].splitlines():
-        if line.startswith("        "):
-            found[-1][-1] += " " + line.strip()
-        elif line.startswith("    ") and " = " in line.replace(" += ", " = "):
-            found[-1].append(line.strip())
-        elif found[-1]:
-            found.append([])
-    return [block for block in found if block]
 
 
 def sizes_of(made: Compilation) -> dict[str, int]:

@@ -152,7 +152,7 @@ def _costs(compilation: Compilation) -> Iterator[Block]:
     yield Items(
         (
             ("a multiply-add is two FLOPs, a function such as exp one",),
-            ("bytes: inputs, output and their gradients, each once; the states stay on the chip",),
+            ("bytes: inputs, output and their gradients, each once, without the states",),
             (
                 "the states have ",
                 dim_math(state_elements(step)),
