@@ -163,7 +163,9 @@ def _convolve(x: Tensor, taps: Tensor, before: Tensor | None) -> tuple[Tensor, T
     if before is None:
         before = x.new_zeros(B, n - 1, H, P)
     whole = torch.cat([before, x], 1)  # [B, n - 1 + T, H, P]
-    y = sum(whole[:, i : i + T] * taps[i] for i in range(n))
+    y = whole[:, :T] * taps[0]
+    for i in range(1, n):
+        y = y + whole[:, i : i + T] * taps[i]
     return F.silu(y), whole[:, T:]
 
 

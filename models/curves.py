@@ -36,7 +36,7 @@ def table(results: Sequence[Result]) -> str:
         rows.append(["model", "parameters", "steps", "end", "best", "tokens/s", "minutes"])
     for r in runs:
         figure = _figure(r)
-        best = min((h[figure] for h in r["history"] if h[figure] is not None), default=None)
+        best = min((h[figure] for h in r["history"] if h.get(figure) is not None), default=None)
         row = [r["name"], f"{r['parameters']:,}", str(r["steps"]), r["stopped"], number(best, 2)]
         rows.append([*row, f"{r['tokens_per_second']:,}", f"{r['train_seconds'] / 60:.1f}"])
     parts = [text_table(rows)] if rows else []

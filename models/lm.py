@@ -168,6 +168,7 @@ class LanguageModel(nn.Module):
         x = self._embed(token[:, None], position)[:, 0]  # [B, d]
         new = []
         for i, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
             x, own = block.step(x, state[i] if state else None, position)
             new.append(own)
         return self.output.log_probs(self.norm(x), self.embedding.weight), new

@@ -142,7 +142,8 @@ class LMTask(Task):
             self.carried, self.position = None, 0
         nll, after = self.model(x, y, self.carried, self.position, self.run.carry)
         self.carried, self.position = detach(after), self.position + x.shape[1]
-        return nll.mean()
+        loss: Tensor = nll.mean()
+        return loss
 
     def evaluate(self) -> dict[str, float]:
         context = 0 if self.run.carry else self.run.segment
@@ -193,7 +194,7 @@ def run(
         resume=resume,
         overwrite=overwrite,
         tensorboard=tensorboard,
-        label=about["name"],
+        label=preset.model.attention.name,
         **others,
     )
 

@@ -92,4 +92,5 @@ def _writer(out: Path, done: int) -> Any:
         print("no TensorBoard logs: pip install 'fwgen[models]' brings it", file=sys.stderr)
         return None
     # What an interrupted run logged beyond its checkpoint is logged again.
-    return SummaryWriter(str(out / EVENTS), purge_step=done + 1 if done else None)  # type: ignore[no-untyped-call]
+    writer: Any = SummaryWriter
+    return writer(str(out / EVENTS), purge_step=done + 1 if done else None)

@@ -145,13 +145,14 @@ class RuleMixer(nn.Module):
         """
         if state is None:
             self._redraw()
-        return self.op(
+        y, after = self.op(
             *(inputs[name] for name in self.inputs),
             **self._own(position),
             initial_state=state,
             output_final_state=keep_state,
             form=self.config.form,
         )
+        return y, after
 
     def step(
         self, inputs: Mapping[str, Tensor], state: State | None = None, position: int = 0
@@ -159,15 +160,17 @@ class RuleMixer(nn.Module):
         """One token: inputs [B, H, *sizes] -> output [B, H, *output] and the new state."""
         if state is None:
             self._redraw()
-        return self.op.step(
+        y, after = self.op.step(
             *(inputs[name] for name in self.inputs), **self._own(position), state=state
         )
+        return y, after
 
     def last(
         self, inputs: Mapping[str, Tensor], state: State | None = None, position: int = 0
     ) -> Tensor:
         """The output at the last token only: [B, H, *output]."""
-        return self(inputs, state, position)[0][:, -1]
+        y: Tensor = self(inputs, state, position)[0]
+        return y[:, -1]
 
     def _own(self, position: int) -> dict[str, Any]:
         params = {
@@ -273,7 +276,7 @@ def activate(
     mixer: Mixer,
     packed: Tensor,
     names: list[str] | None = None,
-    bias: Mapping[str, Tensor] | None = None,
+    bias: Mapping[str, Tensor] | nn.ParameterDict | None = None,
 ) -> dict[str, Tensor]:
     """[..., sum of widths] -> the activated inputs [..., *sizes], for `names` or for all.
 
@@ -281,7 +284,7 @@ def activate(
     multiplied up over many tokens.
     """
     names = list(mixer.inputs) if names is None else names
-    parts = packed.split([math.prod(mixer.inputs[name]) for name in names], dim=-1)
+    parts = torch.split(packed, [math.prod(mixer.inputs[name]) for name in names], dim=-1)
     inputs = {}
     for name, part in zip(names, parts, strict=True):
         part = part.reshape(*packed.shape[:-1], *mixer.inputs[name])

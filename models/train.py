@@ -204,7 +204,7 @@ class _Run:
         for _ in range(config.accumulate):
             with self._precision():
                 loss = self.task.loss() / config.accumulate
-            self.scaler.scale(loss).backward()
+            torch.autograd.backward(self.scaler.scale(loss))
             value += loss.item()
         if config.clip:
             self.scaler.unscale_(self.optimizer)
