@@ -24,13 +24,14 @@ def placed(step: Step, found: Classes, classify: Callable[[Step], Classes]) -> C
 def _placed(step: Step, found: Transition, classify: Callable[[Step], Classes]) -> Transition:
     state = next(s for s in step.states if s.name == found.state)
     versions = _versions(step, state)
-    first, last = 0, len(versions) - 1
-    while first < last:
-        middle = (first + last) // 2
+    first, last, stride = 0, len(versions) - 1, 1
+    # Short updates are cheap to classify, so they come first; rounds of a loop share their lines.
+    while len({version.line for version in versions[first : last + 1]}) > 1:
+        middle = min(first + stride, (first + last) // 2)
         shorter = classify(_up_to(step, state, versions[middle].target))
         at = next(t for t in shorter if t.state == state.name)
         if at.reason is None:
-            first = middle + 1
+            first, stride = middle + 1, 2 * stride
         else:
             last, found = middle, replace(found, reason=at.reason, line=at.line)
     return replace(found, line=found.line or versions[first].line)
@@ -43,6 +44,6 @@ def _versions(step: Step, state: State) -> list[Statement]:
 
 
 def _up_to(step: Step, state: State, version: str) -> Step:
-    """The step whose next state is an earlier version of it."""
-    shorter = replace(state, new=version)
-    return replace(step, states=tuple(shorter if s == state else s for s in step.states))
+    """The step whose next state, and output, is an earlier version of the state."""
+    states = tuple(replace(s, new=version) if s == state else s for s in step.states)
+    return replace(step, states=states, output=version)
