@@ -105,8 +105,8 @@ def _extend(
     k, t = config.beam, rest.tokens.shape[2] - 1
     last = rest.tokens[:, :, -1].flatten()
     log_probs, rest.states = model.step(last, rest.memories, rest.states, t)
-    log_probs = log_probs.unflatten(0, (-1, k))  # [B, k, V]
     V = log_probs.shape[-1]
+    log_probs = log_probs.view(-1, k, V)
     full = rest.limit == t + 1  # here only the end is left
     others = torch.arange(V, device=log_probs.device) != end
     log_probs = log_probs.masked_fill(full[:, None, None] & others, -torch.inf)

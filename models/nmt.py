@@ -160,7 +160,7 @@ class DecoderLayer(nn.Module):
         h, new = self.attention.step(self.around.enter(x), state, position)
         x = self.around.leave(x, h)
         sentences = next(iter(memory.values())).shape[0]
-        return self._rest(x.unflatten(0, (sentences, -1)), memory).flatten(0, 1), new
+        return self._rest(x.view(sentences, -1, x.shape[-1]), memory).flatten(0, 1), new
 
     def _rest(self, x: Tensor, memory: Memory) -> Tensor:
         h = self.around_cross.enter(x)
@@ -212,7 +212,7 @@ class Translator(nn.Module):
         for layer in self.encoder:
             x = layer(x, real)
         x = self.encoder_norm(x)
-        return [layer.cross.write(x, real) for layer in self.decoder]
+        return [layer.cross.write(x, real) for layer in self._decoder()]
 
     def step(
         self, token: Tensor, memories: Memories, states: States | None = None, position: int = 0
@@ -220,10 +220,13 @@ class Translator(nn.Module):
         """One token of each hypothesis: [N] -> log-probabilities [N, V] of the next, and states."""
         x = self._embed(token[:, None], position)[:, 0]  # [N, d]
         new = []
-        for i, (layer, memory) in enumerate(zip(self.decoder, memories, strict=True)):
+        for i, (layer, memory) in enumerate(zip(self._decoder(), memories, strict=True)):
             x, state = layer.step(x, memory, states[i] if states else None, position)
             new.append(state)
         return F.log_softmax(self._scores(self.decoder_norm(x)).float(), -1), new
+
+    def _decoder(self) -> list[DecoderLayer]:
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _embed(self, tokens: Tensor, position: int) -> Tensor:
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)

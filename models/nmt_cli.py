@@ -35,7 +35,7 @@ small (minutes on two cores), base, wmt (the base Transformer).
 
   fwgen train nmt --data numbers --rule delta --preset tiny
   python -m fwgen.models.data.parallel ende data/ende
-  fwgen train nmt --data data/ende --rule delta --map phi='dpfp(x, nu=2)' --cross same
+  fwgen train nmt --data data/ende --rule delta --cross same
   fwgen translate runs/nmt/ende/delta-small-seed1 --split test
 """,
     )

@@ -68,14 +68,15 @@ def load(path: Path, device: str = "cpu") -> Loaded:
 def bleu(translations: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """sacreBLEU of a corpus, one reference each, its signature, and the share of equal lines."""
     try:
-        from sacrebleu.metrics import BLEU
+        from sacrebleu.metrics.bleu import BLEU
     except ImportError:
         raise fwgen.UnsupportedError(
             "BLEU needs the package sacrebleu: pip install 'fwgen[models]'"
         ) from None
-    if len(translations) != len(references):
+    if len(translations) != len(references) or not references:
         raise fwgen.ArgumentError(
-            f"bleu: {len(translations)} translations have {len(references)} references"
+            f"bleu: expected a reference for each translation, found {len(references)} for "
+            f"{len(translations)}"
         )
     metric = BLEU()
     score = metric.corpus_score(list(translations), [list(references)])

@@ -54,7 +54,7 @@ class Preset:
 
 
 def _training(steps: int, lr: float, warmup: int, **others: Any) -> TrainConfig:
-    settings = {"betas": (0.9, 0.98), "patience": 0, "stop_loss": 0.0} | others
+    settings: dict[str, Any] = {"betas": (0.9, 0.98), "patience": 0, "stop_loss": 0.0} | others
     return TrainConfig(steps=steps, lr=lr, schedule="inverse-sqrt", warmup=warmup, **settings)
 
 
@@ -80,8 +80,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "small": Preset(
         _model(2, 128, 4),
-        NMTRunConfig(vocab=4000, batch_tokens=2048),
-        _training(4000, 2e-3, 400, eval_every=500, checkpoint_every=500),
+        NMTRunConfig(vocab=4000, batch_tokens=1024),
+        _training(6000, 3e-3, 400, eval_every=500, checkpoint_every=500),
     ),
     "base": Preset(
         _model(3, 256, 4),
@@ -162,11 +162,14 @@ def run(
     preset: Preset,
     out: Path | None = None,
     *,
+    tokenizer: Tokenizer | None = None,
     resume: bool = False,
     **others: Any,  # of `train`
 ) -> dict[str, Any]:
-    """Train one model on a corpus; returns what `results.json` holds."""
-    tokenizer = None
+    """Train one model on a corpus; returns what `results.json` holds.
+
+    The tokenizer is learned from the corpus unless one is given or the run is resumed.
+    """
     if resume and out and (out / checkpoint.LAST).is_file():
         tokenizer = tokenizer_from(checkpoint.read(out / checkpoint.LAST).texts["tokenizer"])
     task = NMTTask(data, preset.model, preset.run, tokenizer)
