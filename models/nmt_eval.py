@@ -33,10 +33,12 @@ class Loaded:
     def translate(self, lines: Sequence[str], config: BeamConfig) -> list[str]:
         """The best translation of each line, in the same order; of an empty one an empty one."""
         words = [line for line in lines if line.strip()]
+        if not words:
+            return [""] * len(lines)
         coded = Lines(self.tokenizer, words)
         end = end_of(self.tokenizer)
         sources = [coded.tokens[a:b] for a, b in zip(coded.starts, coded.starts[1:], strict=False)]
-        found = iter(translate(self.model, sources, end, config) if words else ())
+        found = iter(translate(self.model, sources, end, config))
         return [self._text(next(found).tokens) if line.strip() else "" for line in lines]
 
     def _text(self, tokens: Sequence[int]) -> str:

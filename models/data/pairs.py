@@ -66,6 +66,8 @@ def read_pairs(data: Path, split: str, languages: tuple[str, str]) -> tuple[list
         raise fwgen.ArgumentError(
             f"data: {paths[0]} has {len(source)} lines, {paths[1]} has {len(target)}"
         )
+    if not any(source) or not any(target):
+        raise fwgen.ArgumentError(f"data: {paths[0]} and {paths[1]} have no words")
     return source, target
 
 

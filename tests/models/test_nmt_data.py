@@ -106,6 +106,12 @@ def test_sides_of_different_length_are_refused(tmp_path):
         read_pairs(tmp_path, "train", ("en", "de"))
 
 
+def test_empty_files_are_refused(tmp_path):
+    corpus(tmp_path, train_en="\n\n", train_de="a\n\n")
+    with pytest.raises(fwgen.ArgumentError, match="have no words"):
+        read_pairs(tmp_path, "train", ("en", "de"))
+
+
 def test_only_line_feeds_end_lines(tmp_path):
     corpus(tmp_path, f="one\u2028two\x0bthree\rfour\r\n\n last \u00a0\n")
     assert read_lines(tmp_path / "f") == ["one\u2028two\x0bthree\rfour", "", "last"]

@@ -258,6 +258,8 @@ def test_the_commands(corpus, tmp_path, monkeypatch, capsys):
     assert (code, json.loads(shown.out)["translations"]) == (0, lines)
     code, shown = command(*use, text="")
     assert (code, shown.out) == (0, "")
+    code, shown = command(*use, text=" \n\n")
+    assert (code, shown.out) == (0, "\n\n")
     code, shown = command(*use, text=b"one\n\xff\n")
     assert code == 2 and "standard input, line 2: not UTF-8 text" in shown.err
     code, shown = command(*use, "--split", "test")
