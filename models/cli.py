@@ -10,7 +10,7 @@ from typing import Any
 
 import fwgen
 
-from . import lm_cli, nmt_cli, options
+from . import formal_cli, lm_cli, nmt_cli, options
 
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
 
@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
         lm_cli.add_eval(commands),
         lm_cli.add_generate(commands),
         nmt_cli.add_train(tasks),
+        formal_cli.add_train(tasks),
         nmt_cli.add_translate(commands),
         _add_plot(commands),
     ):

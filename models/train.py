@@ -54,7 +54,10 @@ class Task:
         raise NotImplementedError
 
     def evaluate(self) -> dict[str, float]:
-        """Figures on held-out data; "loss" decides what is best and when to stop."""
+        """Figures on held-out data; "loss" decides what is best and when to stop.
+
+        A figure "solved" that is 1 stops the training whatever the loss.
+        """
         raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
@@ -97,7 +100,7 @@ class Progress:
             self.best, self.stale, self.best_step = loss, 0, self.step
         else:
             self.stale += 1
-        if loss <= config.stop_loss:
+        if loss <= config.stop_loss or figures.get("solved") == 1:
             self.stopped = "solved"
         elif lost and math.isnan(loss):  # the weights are NaN: no step brings them back
             self.stopped = "diverged"
