@@ -30,9 +30,9 @@ def collect(source: str, p: Problem, sizes: dict[str, int]) -> dict[str, Tensor]
     seeds = {n: p.weights[f"final.{n}"][0, 0].numpy() for n in final}
     found = run_backward(backward, *call, p.weights["y"][0, :, 0].numpy(), seeds, start)
     result = {"y": y[None, :, None]} | {f"final.{n}": x[None, None] for n, x in final.items()}
-    # An input that only conditions look at has no adjoint.
-    zero = {n: np.zeros_like(x) for n, x in inputs.items()}
-    result |= {f"d.{n}": found.get(n, zero[n])[None, :, None] for n in inputs}
+    # An input that only conditions look at has no adjoint; of integers there is none anyway.
+    zero = {n: np.zeros_like(x) for n, x in inputs.items() if p.inputs[n].is_floating_point()}
+    result |= {f"d.{n}": found.get(n, x)[None, :, None] for n, x in zero.items()}
     result |= {f"d.params.{n}": found[n][None] for n in p.params}
     result |= {f"d.initial.{n}": found["state", n][None, None] for n in p.initial or {}}
     return {n: torch.from_numpy(np.ascontiguousarray(x)) for n, x in result.items()}

@@ -22,6 +22,8 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
     "positive": lambda n: n.abs() + 0.5,
     "decay": lambda n: -F.softplus(n - 2),
     "flag": lambda n: (n > 0).to(torch.int32),
+    "grid": lambda n: (1.5 * n).round().clamp(-2, 2) / 2,  # kinks and ties
+    "holes": lambda n: torch.where(n > 0.8, -torch.inf, -F.softplus(n)),  # log-decays, some -inf
 }
 
 NAN_BAND = 64
