@@ -188,8 +188,9 @@ def table(results: Sequence[Mapping[str, Any]], base: Preset) -> str:
     lines = [
         f"{model.encoder_layers} + {model.decoder_layers} layers, {model.d_model} features, "
         f"feed-forward {model.d_ff}, {model.attention.heads} heads, joint {base.run.tokenizer} of "
-        f"{base.run.vocab}, batches of {base.run.batch_tokens} tokens, label smoothing "
-        f"{base.run.smoothing}, inverse square root schedule, seed {base.run.seed}; beam "
+        f"{base.run.vocab}, batches of {base.run.batch_tokens} tokens, dropout {model.dropout:g}, "
+        f"label smoothing {base.run.smoothing:g}, rate up to {base.training.lr:g}, then falling "
+        f"with the square root of the steps, seed {base.run.seed}; beam "
         f"{BeamConfig().beam}, length normalisation {BeamConfig().alpha}.",
     ]
     head = ["model", "BLEU", *(f"{low}-{high} words" for low, high in BUCKETS[:-1])]
@@ -236,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--preset", default="small")
     add("--lr", type=float)
     add("--batch-tokens", type=int)
+    add("--dropout", type=float, default=0.0, help="few passes over the data need none (default)")
     add("--seed", type=int, default=1)
     add("--threads", type=int, default=0)
     add("--out", type=Path, default=Path("runs", "nmt-compare"))
@@ -263,7 +265,8 @@ def _main(args: argparse.Namespace) -> int:
     feed = {"seed": args.seed}
     if args.batch_tokens is not None:
         feed["batch_tokens"] = args.batch_tokens
-    base = replace(base, run=replace(base.run, **feed))
+    model = replace(base.model, dropout=args.dropout)
+    base = replace(base, model=model, run=replace(base.run, **feed))
     if args.lr is not None:
         base = replace(base, training=replace(base.training, lr=args.lr))
     results = compare(args.corpora, rows, base, args.minutes, args.steps, args.out)
