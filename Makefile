@@ -9,6 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+OLDER := $(VENV)/triton-3.6
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DELETE_ON_ERROR:
@@ -30,8 +31,14 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# Triton 3.6, which torch 2.11 comes with, beside the newest; its interpreter needs an older numpy.
+$(OLDER)/installed: Makefile | $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(OLDER) triton==3.6.0 numpy==2.3.5
+	touch $@
+
 # One torch thread per worker; a test that is about threads sets its own number.
-unit: $(STAMP)
+unit: export FWGEN_OLDER_TRITON := $(abspath $(OLDER))
+unit: $(STAMP) $(OLDER)/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not gpu"
 
 demo: $(STAMP)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
 from fwgen.errors import ArgumentError, UnsupportedError
 
+AOT_TARGETS = ("sm_90", "sm_80", "gfx942")
+"""What `--aot` of the command line offers."""
 SIZE = 64
 """The size of every named dim unless another one is asked for."""
 TOKENS = 256
@@ -48,6 +50,22 @@ def compile_ahead(
         measure(kernel, arguments, options, target)
         for kernel, arguments, options in launches(compilation.signature, sources, dtype, size)
     ]
+
+
+def resource_section(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What a package's report says of its kernels; nothing where none was compiled."""
+    if not rows:
+        return ""
+    import triton
+
+    lines = [" | ".join(rows[0]), " | ".join("---" for _ in rows[0])]
+    lines += [" | ".join(map(str, row.values())) for row in rows]
+    table = "\n".join(f"| {line} |" for line in lines)
+    return (
+        "\n## Resources of the Triton kernels\n\n"
+        f"Compiled by Triton {triton.__version__} with every named size {SIZE}, float32 inputs.\n\n"
+        f"{table}\n"
+    )
 
 
 Launch = tuple[Any, dict[str, Any], dict[str, Any]]

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fwgen.commands.aot import AOT_TARGETS
 from fwgen.commands.common import (
     UsageError,
     add_rule_arguments,
@@ -75,7 +76,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--aot",
         metavar="TARGETS",
-        type=choices("sm_90", "sm_80", "gfx942"),
+        type=choices(*AOT_TARGETS),
         help="also compile the Triton kernels for these GPUs, none needed, and report registers, "
         "spills and shared memory: sm_90, sm_80, gfx942, separated by commas",
     )
@@ -107,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--aot compiles Triton kernels: --target must have triton in it")
     rule_name = load_rule(options.rule).name
     name = _recall(options, rule_name) if options.check else options.name or rule_name
-    compilation, files = _compiled(options, name)
+    compilation, files, resources = _compiled(options, name)
     folder, faults = options.out / name, []
     if options.check:
         faults = differences(folder, files)
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         document |= {"fresh": not faults, "stale": faults}
     if options.aot:
-        document["aot"] = _ahead_of_time(compilation, options.aot)
+        document["aot"] = resources
     document["seconds"] = round(time.perf_counter() - start, 3)
     print_json(document) if options.json else _print(document, folder)
     return 1 if faults else 0
@@ -139,8 +140,10 @@ def _targets(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(t for t in ALL_TARGETS if t in (options.target or ALL_TARGETS))
 
 
-def _compiled(options: argparse.Namespace, name: str) -> tuple[Compilation, dict[str, str]]:
-    """The compilation and the files of its package."""
+def _compiled(
+    options: argparse.Namespace, name: str
+) -> tuple[Compilation, dict[str, str], list[dict[str, Any]]]:
+    """The compilation, the files of its package, and what its kernels take with --aot."""
     from fwgen.commands.package import package_files
     from fwgen.driver import compile_rule
 
@@ -149,6 +152,7 @@ def _compiled(options: argparse.Namespace, name: str) -> tuple[Compilation, dict
     constants, maps = dict(options.set), dict(options.map)
     rule = open_rule(options.rule, constants, maps)
     compilation = compile_rule(rule, _targets(options), constants, maps)
+    resources = _ahead_of_time(compilation, options.aot or ())
     files = package_files(
         compilation,
         name,
@@ -156,8 +160,9 @@ def _compiled(options: argparse.Namespace, name: str) -> tuple[Compilation, dict
         constants=constants,
         maps=maps,
         standalone=options.standalone,
+        resources=resources,
     )
-    return compilation, files
+    return compilation, files, resources
 
 
 def _recall(options: argparse.Namespace, rule: str) -> str:
@@ -175,6 +180,7 @@ def _recall(options: argparse.Namespace, rule: str) -> str:
     options.set = options.set or list(settings.constants.items())
     options.map = options.map or list(settings.maps.items())
     options.target = options.target or settings.targets
+    options.aot = options.aot or settings.aot
     options.standalone = options.standalone or settings.standalone
     return name
 

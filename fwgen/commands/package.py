@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import fwgen
+from fwgen.commands.aot import AOT_TARGETS, resource_section
 from fwgen.commands.report import report_markdown
 from fwgen.driver import TARGETS, Compilation
 from fwgen.emit.heading import compile_command, headed
@@ -33,16 +34,18 @@ def package_files(
     constants: Mapping[str, float],
     maps: Mapping[str, str],
     standalone: bool = False,
+    resources: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, str]:
     """The package's files by relative path; the same rule gives the same bytes.
 
-    The manifest records what `fwgen compile --check` needs to compile the rule once more.
+    `resources` of kernels that were compiled ahead of time go into the report. The manifest records
+    what `fwgen compile --check` needs to compile the rule once more.
     """
     rule = compilation.rule
     options = _options(name, rule.name, targets, standalone)
     command = compile_command(rule.name, constants, maps, options)
     files = {"rule.yaml": rule.to_yaml(), **compilation.sources}
-    files["REPORT.md"] = report_markdown(compilation, command)
+    files["REPORT.md"] = report_markdown(compilation, command) + resource_section(resources)
     module = render(
         "package/init.py.jinja",
         summary=_summary(rule.name, rule.doc),
@@ -68,6 +71,8 @@ def package_files(
         "files": sorted([*files, MANIFEST]),
         "signature": json.loads(compilation.signature.to_json()),
     }
+    if resources:
+        manifest["aot"] = list(dict.fromkeys(row["target"] for row in resources))
     files[MANIFEST] = json.dumps(manifest, indent=1) + "\n"
     return dict(sorted(files.items()))
 
@@ -104,6 +109,7 @@ class Settings:
     maps: dict[str, str] = field(default_factory=dict)
     targets: tuple[str, ...] = TARGETS
     standalone: bool = False
+    aot: tuple[str, ...] = ()
 
 
 def recorded(folder: Path) -> Settings:
@@ -111,11 +117,13 @@ def recorded(folder: Path) -> Settings:
     manifest = read_manifest(folder) or {}
     constants, maps, targets = (manifest.get(key) for key in ("set", "maps", "targets"))
     known = targets if isinstance(targets, list) and set(targets) <= set(TARGETS) else []
+    gpus = manifest.get("aot")
     return Settings(
         constants if _holds(constants, int | float) else {},
         maps if _holds(maps, str) else {},
         tuple(known) or TARGETS,
         manifest.get("standalone") is True,
+        tuple(gpus) if isinstance(gpus, list) and set(gpus) <= set(AOT_TARGETS) else (),
     )
 
 

@@ -138,7 +138,7 @@ class _Planner:
         if statement.target in home.blocks and home.blocks[statement.target] != own:
             return False
         inner = [load for load in loads(statement.body) if load.array in home.blocks]
-        return all(self._in_block(load, home.blocks[load.array], var) for load in inner)
+        return all(self._in_block(statement, x, home.blocks[x.array], var) for x in inner)
 
     def sink(self) -> None:
         """Move what a pass only leaves for a later one to that one, so that it takes no memory."""
@@ -158,8 +158,12 @@ class _Planner:
     def _read_in_block(self, array: str, axis: int | None, home: Pass) -> bool:
         """Whether all reads of an array in a pass are of the block at hand."""
         pairs = zip(home.statements, home.loops, strict=True)
-        found = [(load, var) for s, var in pairs for load in loads(s.body) if load.array == array]
-        return all(var is not None and self._in_block(load, axis, var) for load, var in found)
+        return all(
+            var is not None and self._in_block(s, load, axis, var)
+            for s, var in pairs
+            for load in loads(s.body)
+            if load.array == array
+        )
 
     def _user(self, array: str, number: int) -> Pass | None:
         """The first pass after that number which mentions an array."""
@@ -168,11 +172,16 @@ class _Planner:
         ]
         return users[0] if users else None
 
-    def _in_block(self, load: Load, axis: int | None, var: Var) -> bool:
-        """Whether an access reads what the same turn of the loop wrote."""
+    def _in_block(self, statement: Statement, load: Load, axis: int | None, var: Var) -> bool:
+        """Whether an access reads what the same turn of the loop wrote.
+
+        A variable that is no axis of the target stands for a computed place.
+        """
         dims = self.arrays[load.array].dims
         own = [index.variable for index in load.index]
-        plain = all(v is not None and v.dim == d for v, d in zip(own, dims, strict=True))
+        space = {*self.axes(statement), *statement.over}
+        plain = all(v in space and v.dim == d for v, d in zip(own, dims, strict=True) if v)
+        plain = plain and None not in own
         return axis is not None and plain and len(set(own)) == len(own) and own[axis] == var
 
 

@@ -1,6 +1,11 @@
 """The two forms of generated kernels: states in registers, and large states in memory."""
 
+import os
+
 from fwgen.runtime import triton_backend
+
+OLDER = os.environ.get("FWGEN_OLDER_TRITON", "")
+"""A folder with Triton 3.6 and a numpy of its time, as `pip install --target` makes it."""
 
 FORMS = ("registers", "memory")
 SMALL_ROOM = {"forward": 8, "backward": 8}

@@ -132,6 +132,20 @@ update: |
   n = n + max(A) - min(B) + mean(s)
 output: A @ Q + s * n
 """
+ROLLED = """
+name: rolled
+inputs: {k: K}
+buffers: {c: V}
+params: {A: [V, V]}
+state: {W: [V, F], h: V}
+feature_map:
+  phi(x): concat(1, x, square(x))
+update: |
+  W = row(roll(phi(k), 1)) * softmax(prev(W), axis=1)
+  W = outer(c, phi(k)) + W
+  h = A @ h
+output: concat(c[1:V], h[0])
+"""
 NORM = """
 name: norm_of_all
 inputs: {s: S, r: R, c: D}
@@ -396,6 +410,7 @@ CASES = {
     "wanted": check_wanted,
     "bound": check_bound,
     "offsets": check_offsets,
+    "rolled, buffers first": lambda: check(ROLLED, {"K": 4, "V": 3}, T=2),
     "wide": lambda: check(WIDE, {"K": 5, "V": 3}, T=4, B=2),
     "wide output only": lambda: check(WIDE, {"K": 5, "V": 3}, T=3, loss="y", initial=False),
     "wide bfloat16": lambda: check(WIDE, K5, T=2, dtype=torch.bfloat16, allowed=1e-2),

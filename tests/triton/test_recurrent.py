@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from forms import FORMS
+from forms import FORMS, OLDER
 from interpreted import CASES, IN_REGISTERS
 
 pytestmark = pytest.mark.triton
 HERE = Path(__file__).parent
-OLDER = os.environ.get("FWGEN_OLDER_TRITON", "")
-"""A folder with Triton 3.6 and a numpy of its time, as `pip install --target` makes it."""
 SHIPPED = ["kda", "recurrent_delta", "mlstm", "fwm", "rwkv4"]
 """A structure each: split state, state with params, several stages, third order, vectors alone."""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fwgen.emit.triton.integers import integer_locals
 from fwgen.emit.triton.lanes import Lanes
 from fwgen.emit.triton.module import Module
 from fwgen.emit.triton.names import Names
-from fwgen.emit.triton.scalars import Printer
 from fwgen.emit.triton.sizes import size_names, with_sizes
-from fwgen.emit.triton.text import MUL, UNARY, Text, number, product, size
-from fwgen.errors import InternalError
+from fwgen.emit.triton.text import MUL, UNARY, number, product, size
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Backward, IndexValue, Load, Position, State, Statement, Step
+from fwgen.ir.nodes import Backward, Position, State, Step
 from fwgen.ir.walk import scalars
 from fwgen.schedule.axes import tiling
 from fwgen.schedule.passes import is_wide
@@ -159,16 +158,16 @@ def recurrent(step: Step, backward: Backward, large: bool = False) -> Recurrent:
         lanes=Lanes(fresh, labels),
         tiling=tiling(step, backward),
         fresh=fresh,
-        integers=_integers(step),
+        integers=integer_locals(step),
     )
     if large:
         _enlarge(module, step.output)
     found = Recurrent(step, backward, module, sizes=sizes)
     pointers: dict[str, str] = {}
-    for array in step.arrays:
-        if array.role in ("input", "param", "buffer"):
+    for role in ("input", "param", "buffer"):  # the order in which a call passes them
+        for array in (a for a in step.arrays if a.role == role):
             tensor = _tensor(module, array.name)
-            (found.inputs if array.role == "input" else found.heads).append(tensor)
+            (found.inputs if role == "input" else found.heads).append(tensor)
             pointers[array.name] = tensor.at or tensor.row
     module.pointers = pointers
     statements = step.statements + backward.statements
@@ -189,31 +188,6 @@ def _enlarge(module: Module, output: str) -> None:
         if is_wide(array, split):
             module.wide.add(name)
     module.integers = module.integers - module.wide
-
-
-def _integers(step: Step) -> frozenset[str]:
-    """Locals all of whose definitions are integers."""
-    found: set[str] = set()
-
-    def refuse(_: object) -> Text:
-        raise InternalError("no text is printed here")
-
-    for name in dict.fromkeys(s.target for s in step.statements):
-        printer = Printer(refuse, refuse, found, ())  # type: ignore[arg-type]
-        own = [s for s in step.statements if s.target == name]
-        constant = all(not list(_loads_or_position(s)) for s in own)
-        if (
-            not constant
-            and step.array(name).role == "local"
-            and all(printer.is_whole(s.body) for s in own)
-        ):
-            found.add(name)
-    carried = {s.new for s in step.states} | {step.output}
-    return frozenset(found - carried)
-
-
-def _loads_or_position(statement: Statement) -> list[object]:
-    return [n for n in scalars(statement.body) if isinstance(n, Load | Position | IndexValue)]
 
 
 def _tensor(module: Module, array: str, label: str = "") -> Tensor:
