@@ -102,7 +102,8 @@ def _shuffle(rng: random.Random, sizes: range) -> Word | None:
 
 def _reset(rng: random.Random, sizes: range) -> Word | None:
     """A Dyck word that is cut anywhere, the reset, a whole Dyck word."""
-    before, after = _dyck(rng, sizes[-1]), _dyck(rng, sizes[-1])
+    # A start that leaves all its brackets open is half of the shortest word that begins so.
+    before, after = _dyck(rng, 2 * sizes[-1]), _dyck(rng, sizes[-1])
     if before is None or after is None:
         return None
     word = (*before[: rng.randint(0, len(before))], "1", *after)

@@ -77,7 +77,7 @@ class Language:
     def distinct(
         self, rng: random.Random, window: Window, count: int, without: Collection[Word] = ()
     ) -> list[Word]:
-        """Up to `count` different strings, fewer if there are not so many.
+        """Up to `count` different strings, fewer if there are not so many or the rest is rare.
 
         Strings of `without` are left out, unless there is but one of each size.
         """
