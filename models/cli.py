@@ -10,7 +10,7 @@ from typing import Any
 
 import fwgen
 
-from . import formal_cli, lm_cli, nmt_cli, options
+from . import formal_cli, lm_cli, mqar_cli, nmt_cli, options, qa_cli
 
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
 
@@ -26,6 +26,8 @@ def add_commands(commands: Any) -> None:
         lm_cli.add_generate(commands),
         nmt_cli.add_train(tasks),
         formal_cli.add_train(tasks),
+        qa_cli.add_train(tasks),
+        mqar_cli.add_train(tasks),
         nmt_cli.add_translate(commands),
         _add_plot(commands),
     ):
@@ -94,12 +96,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plot(args: argparse.Namespace) -> int:
-    from . import curves, figures, plot
+    from . import accuracies, curves, figures, plot
 
     results = figures.load_results(args.results)
     if results[0]["task"] == "retrieval":
         plot.plot(results, args.out, args.which, args.kind)
         print(plot.table(results))
+    elif results[0]["task"] in accuracies.TASKS:
+        accuracies.plot(results, args.out)
+        print(accuracies.table(results))
     else:
         curves.plot(results, args.out)
         print(curves.table(results))
