@@ -1,14 +1,18 @@
 """Gradients: through output and final states, alone or together, for any subset; and no others."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 
 import pytest
 import torch
-from test_contract_calls import Intercepted, empty_calls
+from test_contract_calls import empty_calls
 
+import fwgen
 import problems
-from contract_rules import NAMES, compiled, golden, result, witness
+from contract_rules import NAMES, Intercepted, compiled, golden, result, with_sizes, witness
+from witnesses import WITNESSES
 
 ROADS = ["plain", "operator"]
 
@@ -55,19 +59,60 @@ def test_losses_of_every_result(name, road, poisoned):
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", NAMES)
 def test_subsets_of_requires_grad(name, road, poisoned):
-    """Each leaf alone, each pair, all but one: the same gradients, and none that nobody wants."""
+    """Each leaf alone, each pair, all but one: the same gradients, and none that nobody wants.
+
+    Work space that a skipped part of the backward leaves alone holds NaN, not what was right.
+    """
     p = problems.draw(witness(name), 18)
     full = result(name, p)
+    nothing = p.map(lambda t: t * float("nan") if t.is_floating_point() else t)
     leaves = list(p.leaves())
     chosen = [{n} for n in leaves] + [set(leaves) - {n} for n in leaves]
     chosen += [set(pair) for pair in combinations(leaves, 2)]
     for names in chosen:
         q = leaf_copy(p, names)
         y, final = call(name, road, q)
+        result(name, nothing)
         got = backward(q, {"y": y} | {f"final.{n}": t for n, t in final.items()}, set(p.weights))
         assert set(got) == names
         for n, g in got.items():
             problems.assert_close(n, g, full[n], 1e-11 * float(full[n].abs().max()) + 1e-14)
+
+
+def processor_time(run: Callable[[], object]) -> float:
+    """Seconds of this thread's processor, the least of several runs."""
+    found = []
+    for _ in range(7):
+        start = time.thread_time()
+        run()
+        found.append(time.thread_time() - start)
+    return min(found[1:])
+
+
+@pytest.mark.parametrize("name", ["sum", "gla", "gated_delta"])
+@pytest.mark.parametrize("leaf", ["q", "v", "state"])
+def test_what_nobody_asks_for_costs_nothing(name, leaf, threads):
+    """One pass over the states instead of two or three: well below the time of all gradients."""
+    threads(1)
+    op, w = fwgen.compile(name), with_sizes(WITNESSES[name], K=41, V=41)
+    generator = torch.Generator().manual_seed(1)
+    tensors = {
+        n: -torch.rand(1, 800, 2, *w.shape(dims), generator=generator) / 9
+        for n, dims in w.inputs.items()
+    }
+    tensors["state"] = torch.rand(1, 2, *w.shape(w.states["W"]), generator=generator)
+
+    def cost(names: set[str]) -> float:
+        held = {n: t.clone().requires_grad_(n in names) for n, t in tensors.items()}
+        y, _ = op(*(held[n] for n in w.inputs), initial_state=held["state"])
+        asked, along = [held[n] for n in names], torch.ones_like(y)
+        return processor_time(lambda: torch.autograd.grad(y, asked, along, retain_graph=True))
+
+    for _ in range(4):  # a machine that does other things may spoil a measurement
+        part, whole = cost({leaf}), cost(set(tensors))
+        if part < 0.75 * whole:
+            return
+    pytest.fail(f"{leaf} alone took {part:.4f} s, everything {whole:.4f} s")
 
 
 @pytest.mark.parametrize("name", NAMES)

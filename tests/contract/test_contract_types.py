@@ -7,10 +7,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_contract_calls import Intercepted
 
 import problems
-from contract_rules import NAMES, PACKED, compiled, golden, packed_problem, result, witness
+from contract_rules import (
+    NAMES,
+    PACKED,
+    Intercepted,
+    compiled,
+    golden,
+    packed_problem,
+    result,
+    witness,
+)
 from fwgen.errors import ArgumentError
 
 HALVES = [torch.bfloat16, torch.float16]

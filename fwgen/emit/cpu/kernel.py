@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fwgen.emit.cpu.choices import Choices
 from fwgen.emit.cpu.names import Names
 from fwgen.emit.cpu.phases import PhaseWriter, partial
 from fwgen.emit.cpu.statements import view
@@ -38,6 +39,7 @@ class KernelWriter:
         self.crossing = {n for s in kernel.sweeps for n in (*s.fetches, *s.spills)}
         self.gradients: dict[str, Transfer] = {}
         self.extents: dict[str, str] = {}
+        self.choices = Choices(kernel, tensors, names)
 
     def write(self) -> KernelView:
         """The view of the kernel."""
@@ -48,6 +50,7 @@ class KernelWriter:
             tuple(self.buffers.values()),
             tuple(self.gradients.values()),
             tuple(self.extents.items()),
+            tuple(self.choices.found.values()),
         )
 
     def sweep(self, number: int, sweep: Sweep) -> SweepView:
@@ -65,6 +68,7 @@ class KernelWriter:
             if name in used:
                 self.gradients.setdefault(name, self.transfer(storage, name, tensor))
         last = [n for s in sweep.finale for n in reads(s) if self.arrays[n].role == "seed"]
+        wanted, phases_wanted = self.choices.sweep(number)
         return SweepView(
             reverse=sweep.reverse,
             loads=tuple(
@@ -92,6 +96,8 @@ class KernelWriter:
                 for s in statements_of(p)
                 for node in scalars(s.body)
             ),
+            wanted=wanted,
+            phases_wanted=phases_wanted,
         )
 
     def mentioned(self, sweep: Sweep) -> list[str]:

@@ -111,8 +111,17 @@ class ScanView:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """A condition in C++: whether one of the results that `comment` lists is wanted."""
+
+    name: str
+    condition: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class SweepView:
-    """A sweep for the template."""
+    """A sweep for the template. `wanted` is its condition, `phases_wanted` those inside it."""
 
     reverse: bool
     loads: tuple[Transfer, ...]
@@ -128,6 +137,8 @@ class SweepView:
     first_scan: int
     finale_loads: tuple[Transfer, ...]
     position: bool
+    wanted: str
+    phases_wanted: tuple[str, ...]
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -144,3 +155,4 @@ class KernelView:
     buffers: tuple[Buffer, ...]
     gradients: tuple[Transfer, ...]
     extents: tuple[tuple[str, str], ...]
+    choices: tuple[Choice, ...]
