@@ -11,7 +11,7 @@ Letters: B sequences, T tokens, P pairs, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 

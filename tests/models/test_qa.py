@@ -226,7 +226,7 @@ def test_train_plot_and_cost_from_the_command_line(tmp_path, capsys):
     assert cli.main(["plot", str(tmp_path), "-o", str(tmp_path / "qa.png")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:4]] == ["delta", "none"]
-    assert qa_cost.main("--lengths 10,20 --d-model 4 --rounds 2".split()) == 0
+    assert qa_cost.main(["--lengths", "10,20", "--d-model", "4", "--rounds", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     kept = {(*line.split()[:2],): line.split()[2] for line in lines[2:]}
     assert kept["cheap_linear", "10"] == kept["cheap_linear", "20"] == "16"
