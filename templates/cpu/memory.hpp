@@ -104,14 +104,22 @@ FW_INLINE void row_in(real *to, const real *from, size rows, size n) {
         size e = 0;
         for (; e + L <= n; e += L) store(to + e, load(from + e));
         for (; e < n; ++e) to[e] = from[e];
+        for (; e < padded(n); ++e) to[e] = 0;
     }
 }
 FW_INLINE void row_out(real *to, const real *from, size rows, size n) {
     for (size r = 0; r < rows; ++r, to += n, from += padded(n))
         for (size e = 0; e < n; e += L) store(to, e, n, load(from + e));
 }
+// All that an n0 x n1 matrix takes, padding included: what another sequence or head has left there,
+// such as NaN, must not meet this one's numbers.
+static inline void clear(real *to, size n0, size n1, int axis) {
+    if (axis == -1) return zero(to, n0 * padded(n1));
+    zero(to, axis == 0 ? padded(n0) * column(n1) : padded(n1) * column(n0));
+}
 // A dense n0 x n1 matrix, in or out of laned form; the lanes run along `axis`.
 static inline void matrix_in(real *to, const real *from, size n0, size n1, int axis) {
+    clear(to, n0, n1, axis);
     for (size i = 0; i < n0; ++i)
         for (size j = 0; j < n1; ++j)
             to[axis == 0 ? laned(i, j, n1) : laned(j, i, n0)] = from[i * n1 + j];
@@ -123,11 +131,15 @@ static inline void matrix_out(real *to, const real *from, size n0, size n1, int 
 }
 
 static inline void fill_in(real *to, real x, size n0, size n1, int axis) {
-    if (axis == -2) to[0] = x;
-    else
-        for (size i = 0; i < n0; ++i)
-            for (size j = 0; j < n1; ++j)
-                to[axis == -1 ? i * padded(n1) + j : axis == 0 ? laned(i, j, n1) : laned(j, i, n0)] = x;
+    if (axis == -2) {
+        to[0] = x;
+        return;
+    }
+    clear(to, n0, n1, axis);
+    if (x == 0) return;
+    for (size i = 0; i < n0; ++i)
+        for (size j = 0; j < n1; ++j)
+            to[axis == -1 ? i * padded(n1) + j : axis == 0 ? laned(i, j, n1) : laned(j, i, n0)] = x;
 }
 
 // Once per sequence and head; axis -1 is row form, -2 a scalar.
