@@ -2,9 +2,10 @@
 
 `python docs/aot.py [-j N] [RULE...]` compiles the recurrent kernels (step, forward, backward) for
 sm_90, sm_80 and gfx942 at sizes of 64 and 128, and writes the table into docs/gpu.md. With names of
-rules it prints their rows and writes nothing. No GPU is needed; all rules take about half an hour
-of one core, so results go to `runs/aot.jsonl` as they come, and a second run starts from there
-where the generated kernels are still the same.
+rules it prints their rows and writes nothing. No GPU is needed; all rules take about an hour of one
+core, so results go to `runs/aot.jsonl` as they come, and a second run starts from there where the
+generated kernels are still the same. `--known` measures nothing and writes what is there; rules
+that lack something are named in the page.
 """
 
 from __future__ import annotations
@@ -60,10 +61,15 @@ def noted() -> list[Row]:
     return [json.loads(line) for line in NOTES.read_text("utf-8").splitlines()]
 
 
+def known_rows(names: list[str]) -> tuple[list[Row], dict[str, str]]:
+    """The rows that are noted for kernels as they are now, and the digest of every rule."""
+    keys = {name: digest(name) for name in names}
+    return [row for row in noted() if keys.get(row["rule"]) == row["digest"]], keys
+
+
 def measure(names: list[str], jobs: int) -> list[Row]:
     """All rows of the rules; known ones are not measured again."""
-    keys = {name: digest(name) for name in names}
-    rows = [row for row in noted() if keys.get(row["rule"]) == row["digest"]]
+    rows, keys = known_rows(names)
     known = {(row["rule"], row["target"], row["size"]) for row in rows}
     missing = [
         (name, target, size, keys[name])
@@ -122,9 +128,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rules", nargs="*", metavar="RULE")
     parser.add_argument("-j", "--jobs", type=int, default=1)
+    parser.add_argument("--known", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    rows = measure(options.rules or fwgen.list_rules(), options.jobs)
+    names = options.rules or fwgen.list_rules()
+    rows = known_rows(names)[0] if options.known else measure(names, options.jobs)
+    full = len(TARGETS) * len(SIZES) * len(KERNELS)
+    counts = {name: sum(row["rule"] == name for row in rows) for name in names}
+    missing = [name for name in names if counts[name] < full]
+    rows = [row for row in rows if row["rule"] not in missing]
     text = "\n".join([*summary(rows), "", *table(rows)]) + "\n"
+    if missing:
+        text += f"\nNot measured since their kernels changed last: {', '.join(missing)}.\n"
     if options.rules:
         print(text)
         return

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,11 +105,15 @@ def test_the_report_of_a_package_has_the_table(tmp_path):
 
 
 def test_the_page_has_every_rule_target_and_size():
-    """What docs/aot.py wrote; the numbers are those of the machine that it ran on."""
+    """What docs/aot.py wrote: all rows of a rule, or its name among those that lack some."""
     page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    missing = re.findall(r"^Not measured since .*: (.*)\.$", page, re.M)
     for rule in fwgen.list_rules():
         for size in (64, 128):
             lines = [x for x in page.splitlines() if x.startswith(f"| {rule} | {size} |")]
+            if any(rule in names.split(", ") for names in missing):
+                assert not lines, rule
+                continue
             assert [x.split(" | ")[2] for x in lines] == ["step", "forward", "backward"], rule
             assert all(x.count(" / ") == 3 * len(TARGETS) for x in lines), rule
 
