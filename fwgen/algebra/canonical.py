@@ -7,6 +7,7 @@ strings and numbers and are sorted, so they do not depend on the hash seed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -18,6 +19,7 @@ Monomial = tuple[str, ...]
 Polynomial = dict[Monomial, float]
 
 MOST_MONOMIALS = 64
+LONGEST_TEXT = 2000
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "and", "or", "eq", "ne"})
 
 
@@ -44,7 +46,10 @@ def atom_text(expression: Scalar) -> str:
             keys = [str(canonical(argument)) for argument in args]
             if op in COMMUTATIVE:
                 keys.sort()
-            return f"{op}({'; '.join(keys)})"
+            text = f"{op}({'; '.join(keys)})"
+            # A text inside a text is quoted once more at every level, which doubles it.
+            long = len(text) > LONGEST_TEXT
+            return f"{op}#{hashlib.sha256(text.encode()).hexdigest()}" if long else text
 
 
 def _times(left: Polynomial, right: Polynomial) -> Polynomial | None:

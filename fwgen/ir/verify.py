@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
 
 from fwgen.errors import InternalError
 from fwgen.ir.dims import ONE, Dim
@@ -65,16 +64,14 @@ def disjoint(a: tuple[Index, ...], b: tuple[Index, ...]) -> bool:
     return False
 
 
-def adjacent(regions: list[tuple[Index, ...]]) -> bool:
-    """Whether each region begins, along one axis, where the one before it ends."""
-    for axis in zip(*regions, strict=True):
-        spans = [interval(index) for index in axis]
-        if all(
-            left is not None and right is not None and left[0] + left[1] == right[0]
-            for left, right in pairwise(spans)
-        ):
-            return True
-    return False
+def adjacent(one: tuple[Index, ...], other: tuple[Index, ...]) -> frozenset[int]:
+    """The axes along which a region begins where another one ends."""
+    found = set()
+    for axis, (left, right) in enumerate(zip(one, other, strict=True)):
+        before, after = interval(left), interval(right)
+        if before is not None and after is not None and before[0] + before[1] == after[0]:
+            found.add(axis)
+    return frozenset(found)
 
 
 class _Checker:
@@ -83,6 +80,8 @@ class _Checker:
         self.statement: Statement | None = None
         self.arrays: dict[str, Array] = {}
         self.written: dict[str, list[tuple[Index, ...]]] = {}
+        self.rows: dict[str, frozenset[int]] = {}
+        """Axes along which all regions of an array that was written follow each other."""
 
     def fail(self, message: str) -> None:
         where = f": {statement_text(self.statement)}" if self.statement else ""
@@ -173,11 +172,18 @@ class _Checker:
             self.check_bounds(index, dim)
         self.check_body(statement.body)
         if not accumulate:
-            others = self.written.get(array.name, [])
-            apart = all(disjoint(other, statement.index) for other in others)
-            row = bool(others) and adjacent([*others, statement.index])  # sizes are at least 1
-            self.require(apart or row, "a region is assigned twice")
+            self.check_region(array.name, statement.index)
         self.written.setdefault(array.name, []).append(statement.index)
+
+    def check_region(self, name: str, region: tuple[Index, ...]) -> None:
+        """Reject a region that may overlap those written before: they follow each other along one
+        axis (sizes are at least 1), as the parts of a `concat` do, or are apart pair by pair."""
+        others = self.written.get(name, [])
+        if others:
+            axes = self.rows.get(name, frozenset(range(len(region))))
+            self.rows[name] = axes & adjacent(others[-1], region)
+        apart = bool(self.rows.get(name)) or all(disjoint(other, region) for other in others)
+        self.require(apart, "a region is assigned twice")
 
     def check_variables(self, statement: Statement) -> None:
         own = [*statement.free, *statement.over]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Const, Scalar, Var
+from fwgen.ir.nodes import Apply, Const, Scalar, Var
+from fwgen.ir.ops import OPS
 from fwgen.language.builder import Builder
 from fwgen.language.dims import shown
 from fwgen.language.source import Report, Span
@@ -56,8 +57,13 @@ class Broadcaster:
 
     def shallow(self, value: Value) -> Value:
         """The value, stored when its body nests too deep or has grown too long."""
-        small = value.depth < DEEPEST_BODY and value.size < LONGEST_BODY
-        return value if small else self.builder.store(value, "u")
+        if value.depth < DEEPEST_BODY and value.size < LONGEST_BODY:
+            return value
+        if isinstance(value.body, Apply) and OPS[value.body.op].kind == "bool":
+            number = replace(value, body=apply("select", value.body, Const(1), Const(0)))
+            stored = self.builder.store(number, "u")
+            return replace(stored, body=apply("ne", stored.body, Const(0)))
+        return self.builder.store(value, "u")
 
     def align(
         self, span: Span, values: Sequence[Value]

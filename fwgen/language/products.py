@@ -15,7 +15,7 @@ from fwgen.language.values import ONE, Value, apply, is_cheap, product
 if TYPE_CHECKING:
     from fwgen.language.evaluate import Evaluator
 
-MOST_PRODUCTS = 32
+MOST_PRODUCTS = 12
 """Products of addends that one product of matrices is spread into, for its diagonal ones' sake."""
 
 

@@ -1,4 +1,16 @@
-"""The rule `deltanet`, one token at a time in PyTorch."""
+# The rule deltanet, hash c4856772d690215bb880029f165e58427b88f4c4e3ecb5147eb3591c7ee50ed1.
+# Made by `fwgen compile deltanet`; compile again, do not edit.
+"""The rule `deltanet`, one token at a time in PyTorch.
+
+    n = sum_i square(k[i])
+    kf[i] = k[i] * rsqrt(n + 1e-06)
+    p[i] = sum_j W[i, j] * kf[j]
+    W_1[i, j] = W[i, j] + beta * (v[i] - p[i]) * kf[j]
+    n_1 = sum_i square(q[i])
+    phi_q[i] = q[i] * rsqrt(n_1 + 1e-06)
+    p_1[i] = sum_j W_1[i, j] * phi_q[j]
+    y[i] = rsqrt(K) * p_1[i]
+"""
 
 from __future__ import annotations
 

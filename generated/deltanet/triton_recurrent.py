@@ -1,3 +1,5 @@
+# The rule deltanet, hash c4856772d690215bb880029f165e58427b88f4c4e3ecb5147eb3591c7ee50ed1.
+# Made by `fwgen compile deltanet`; compile again, do not edit.
 """deltanet: the recurrent form in Triton, forward, step and backward.
 
 One token:
@@ -9,8 +11,8 @@ One token:
     u[i] = beta * (v[i] - p[i])
     W_1[i, j] = W[i, j] + u[i] * kf[j]
     n_1 = sum_i square(q[i])
-    c2 = rsqrt(n_1 + 1e-06)
-    phi_q[i] = q[i] * c2
+    c_1 = rsqrt(n_1 + 1e-06)
+    phi_q[i] = q[i] * c_1
     p_1[i] = sum_j W_1[i, j] * phi_q[j]
     y[i] = rsqrt(K) * p_1[i]
     next W = W_1
@@ -20,9 +22,9 @@ Adjoint of a token, last statement first:
     d_p_1[i] += d_y[i] * rsqrt(K)
     d_W_1[i, j] += d_p_1[i] * phi_q[j]
     d_phi_q[j] += sum_i d_p_1[i] * W_1[i, j]
-    d_q[i] += d_phi_q[i] * c2
-    d_c2 += sum_i d_phi_q[i] * q[i]
-    d_n_1 += -0.5 * d_c2 * c2 * c2 * c2
+    d_q[i] += d_phi_q[i] * c_1
+    d_c_1 += sum_i d_phi_q[i] * q[i]
+    d_n_1 += -0.5 * d_c_1 * c_1 * c_1 * c_1
     d_q[i] += 2 * d_n_1 * q[i]
     d_W[i, j] += d_W_1[i, j]
     d_u[i] += sum_j d_W_1[i, j] * kf[j]
@@ -120,8 +122,8 @@ def recurrent_forward(
         u = beta * (v - p)
         W_1 = W + u[:, None] * kf[None, :]
         n_1 = tl.sum(square(q), axis=0)
-        c2 = tl.rsqrt(n_1 + 1e-06)
-        phi_q = q * c2
+        c_1 = tl.rsqrt(n_1 + 1e-06)
+        phi_q = q * c_1
         p_1 = tl.sum(W_1 * phi_q[None, :], axis=1)
         y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
         tl.store(y_ptr + ((batch * T + token) * H + head) * V + at_V, y, mask=in_V)
@@ -182,8 +184,8 @@ def recurrent_step(
     u = beta * (v - p)
     W_1 = W + u[:, None] * kf[None, :]
     n_1 = tl.sum(square(q), axis=0)
-    c2 = tl.rsqrt(n_1 + 1e-06)
-    phi_q = q * c2
+    c_1 = tl.rsqrt(n_1 + 1e-06)
+    phi_q = q * c_1
     p_1 = tl.sum(W_1 * phi_q[None, :], axis=1)
     y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
     tl.store(y_ptr + (sequence * H + head) * V + at_V, y, mask=in_V)
@@ -298,14 +300,14 @@ def recurrent_backward(
             u = beta * (v - p)
             W_1 = W + u[:, None] * kf[None, :]
             n_1 = tl.sum(square(q), axis=0)
-            c2 = tl.rsqrt(n_1 + 1e-06)
-            phi_q = q * c2
+            c_1 = tl.rsqrt(n_1 + 1e-06)
+            phi_q = q * c_1
             d_p_1 = d_y * tl.rsqrt(tl.cast(K, tl.float32))
             d_W_1 += d_p_1[:, None] * phi_q[None, :]
             d_phi_q = tl.sum(d_p_1[:, None] * W_1, axis=0)
-            d_q = d_phi_q * c2
-            d_c2 = tl.sum(d_phi_q * q, axis=0)
-            d_n_1 = -(0.5 * d_c2 * c2 * c2 * c2)
+            d_q = d_phi_q * c_1
+            d_c_1 = tl.sum(d_phi_q * q, axis=0)
+            d_n_1 = -(0.5 * d_c_1 * c_1 * c_1 * c_1)
             d_q += 2.0 * d_n_1 * q
             if d_q_ptr is not None:
                 tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_K, d_q, mask=in_K)
@@ -332,38 +334,51 @@ def recurrent_backward(
         tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_K, d_W_next, mask=in_V_K)
 
 
-# Numbers of a tile: what lives at once then fits the registers of a few warps.
-FORWARD_ROOM, BACKWARD_ROOM = 2048, 1024
+# The cost model: numbers of a block at first, and numbers that a program may hold at once.
+ROOM = {"forward": 2048, "backward": 1024}
+MOST = {"forward": 33600, "backward": 24576}
 
 
 class Plan(NamedTuple):
-    """Lengths of blocks, how many tiles split the parallel axis, and warps per program."""
+    """Lengths of blocks, tiles that split the parallel axis, warps, and numbers held at once."""
 
     BLOCK_K: int
     TILE_V: int
     tiles: int
     warps: int
+    largest: int
+    held: int
 
 
-def plan(K, V, room):
-    """Blocks for these sizes, tiles of about `room` numbers.
-
-    Raises NotImplementedError for a state too large for a program.
-    """
+def plan(K, V, direction, room=None):
+    """Blocks of about `room` numbers, smaller ones where a program would hold too many."""
+    room = room or ROOM[direction]
     BLOCK_K = triton.next_power_of_2(K)
     TILE_V = min(triton.next_power_of_2(V), max(1, room // BLOCK_K))
     largest = max(BLOCK_K, 1, BLOCK_K * TILE_V, TILE_V)
-    if largest > 65536:
-        raise NotImplementedError(
-            f"the recurrent Triton kernel keeps a block of {largest} numbers per head, more than "
-            f"65536 (K = {K}, V = {V}); backend='cpu' serves it"
-        )
+    if direction == "forward":
+        held, warps = 2 * BLOCK_K * TILE_V + 2 * BLOCK_K + 2 * TILE_V, min(16, largest // 512)
+    else:
+        held, warps = 4 * BLOCK_K * TILE_V + 4 * BLOCK_K + 4 * TILE_V, min(8, largest // 256)
+    if held > MOST[direction] and room > 256:
+        return plan(K, V, direction, room // 2)
     return Plan(
         BLOCK_K,
         TILE_V,
         triton.cdiv(V, TILE_V),
-        min(16, max(1, largest // 512)),
+        max(1, warps),
+        largest,
+        held,
     )
+
+
+def refusal(sizes, direction):
+    """Why the kernels of a direction, forward or backward, do not serve these sizes; "" if they do."""
+    K, V = sizes["K"], sizes["V"]
+    found = plan(K, V, direction)
+    if found.held <= MOST[direction]:
+        return ""
+    return f"a program would hold {found.held} numbers, more than {MOST[direction]}"
 
 
 def interval(T):
@@ -421,9 +436,10 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
     B, T = like.shape[:2]
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     K, V = sizes["K"], sizes["V"]
-    blocks = plan(K, V, FORWARD_ROOM)
+    blocks = plan(K, V, "forward")
     dtype = like.dtype if like.is_floating_point() else torch.float32
     y = torch.empty((B, T, H, V), dtype=dtype, device=like.device)
+    stepping = T == 1 and not training and cu_seqlens is None
     finals = [None] * 1
     if want_final:
         finals = [
@@ -434,8 +450,8 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         slots = B * T // interval(T) + N if T else N
         saved = torch.empty((slots, H, (K * V)), dtype=torch.float32, device=like.device)
     if N * H == 0:
-        return y, finals, [saved] if training else []
-    if T == 1 and not training and cu_seqlens is None:
+        return y, finals if want_final else [], [saved] if training else []
+    if stepping:
         recurrent_step[(N * H * blocks.tiles,)](
             inputs[0], *strides(inputs[0], H),
             inputs[1], *strides(inputs[1], H),
@@ -489,7 +505,7 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
     B, T = like.shape[:2]
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     K, V = sizes["K"], sizes["V"]
-    blocks = plan(K, V, BACKWARD_ROOM)
+    blocks = plan(K, V, "backward")
     (saved,) = saved
     grad_y = None if grad_y is None else grad_y.contiguous()
     grad_finals = [None if g is None else g.float().contiguous() for g in grad_finals]

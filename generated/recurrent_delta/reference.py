@@ -1,4 +1,27 @@
-"""The rule `recurrent_delta`, one token at a time in PyTorch."""
+# The rule recurrent_delta, hash aabc7ad9bd999bc22a233de4839c836ae12251dc2a1c9fbb9b184dd40fd54f4c.
+# Made by `fwgen compile recurrent_delta`; compile again, do not edit.
+"""The rule `recurrent_delta`, one token at a time in PyTorch.
+
+    h[i] = tanh(y[i])
+    p[i] = sum_j Rk[i, j] * h[j]
+    u[i] = k[i] + p[i]
+    m = max_i u[i]
+    e[i] = exp(u[i] - stop_gradient(m))
+    s = sum_i e[i]
+    kf[i] = e[i] / s
+    p_1[i] = sum_j Rq[i, j] * h[j]
+    u_1[i] = q[i] + p_1[i]
+    m_1 = max_i u_1[i]
+    e_1[i] = exp(u_1[i] - stop_gradient(m_1))
+    s_1 = sum_i e_1[i]
+    qf[i] = e_1[i] / s_1
+    s_2 = sum_i rb[i] * h[i]
+    p_2[i] = sum_j Rv[i, j] * h[j]
+    p_3[i] = sum_j W[i, j] * kf[j]
+    W_1[i, j] = W[i, j] + sigmoid(beta + s_2) * (v[i] + p_2[i] - p_3[i]) * kf[j]
+    y_1[i] = sum_j W_1[i, j] * qf[j]
+    out[i] = y_1[i]
+"""
 
 from __future__ import annotations
 

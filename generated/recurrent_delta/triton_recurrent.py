@@ -1,3 +1,5 @@
+# The rule recurrent_delta, hash aabc7ad9bd999bc22a233de4839c836ae12251dc2a1c9fbb9b184dd40fd54f4c.
+# Made by `fwgen compile recurrent_delta`; compile again, do not edit.
 """recurrent_delta: the recurrent form in Triton, forward, step and backward.
 
 One token:
@@ -19,8 +21,8 @@ One token:
     p_2[i] = sum_j Rv[i, j] * h[j]
     p_3[i] = sum_j W[i, j] * kf[j]
     c = sigmoid(beta + s_2)
-    u2[i] = c * (v[i] + p_2[i] - p_3[i])
-    W_1[i, j] = W[i, j] + u2[i] * kf[j]
+    u_2[i] = c * (v[i] + p_2[i] - p_3[i])
+    W_1[i, j] = W[i, j] + u_2[i] * kf[j]
     y_1[i] = sum_j W_1[i, j] * qf[j]
     out[i] = y_1[i]
     next W = W_1
@@ -32,12 +34,12 @@ Adjoint of a token, last statement first:
     d_W_1[i, j] += d_y_1[i] * qf[j]
     d_qf[j] += sum_i d_y_1[i] * W_1[i, j]
     d_W[i, j] += d_W_1[i, j]
-    d_u2[i] += sum_j d_W_1[i, j] * kf[j]
-    d_kf[j] += sum_i d_W_1[i, j] * u2[i]
-    d_c += sum_i d_u2[i] * (v[i] + p_2[i] - p_3[i])
-    d_v[i] += d_u2[i] * c
-    d_p_2[i] += d_u2[i] * c
-    d_p_3[i] += -d_u2[i] * c
+    d_u_2[i] += sum_j d_W_1[i, j] * kf[j]
+    d_kf[j] += sum_i d_W_1[i, j] * u_2[i]
+    d_c += sum_i d_u_2[i] * (v[i] + p_2[i] - p_3[i])
+    d_v[i] += d_u_2[i] * c
+    d_p_2[i] += d_u_2[i] * c
+    d_p_3[i] += -d_u_2[i] * c
     d_beta += d_c * c * (1 - c)
     d_s_2 += d_c * c * (1 - c)
     d_W[i, j] += d_p_3[i] * kf[j]
@@ -56,8 +58,8 @@ Adjoint of a token, last statement first:
     d_Rq[i, j] += d_p_1[i] * h[j]
     d_h[j] += sum_i d_p_1[i] * Rq[i, j]
     d_e[i] += d_kf[i] / s
-    a2 += sum_i d_kf[i] * kf[i]
-    d_s += -a2 / s
+    a_1 += sum_i d_kf[i] * kf[i]
+    d_s += -a_1 / s
     d_e[i] += d_s
     d_u[i] += d_e[i] * e[i]
     d_k[i] += d_u[i]
@@ -191,8 +193,8 @@ def recurrent_forward(
         p_2 = tl.sum(Rv * h[None, :], axis=1)
         p_3 = tl.sum(W * kf[None, :], axis=1)
         c = sigmoid(beta + s_2)
-        u2 = c * (v + p_2 - p_3)
-        W_1 = W + u2[:, None] * kf[None, :]
+        u_2 = c * (v + p_2 - p_3)
+        W_1 = W + u_2[:, None] * kf[None, :]
         y_1 = tl.sum(W_1 * qf[None, :], axis=1)
         out = y_1
         tl.store(y_ptr + ((batch * T + token) * H + head) * D + at_D, out, mask=in_D)
@@ -278,8 +280,8 @@ def recurrent_step(
     p_2 = tl.sum(Rv * h[None, :], axis=1)
     p_3 = tl.sum(W * kf[None, :], axis=1)
     c = sigmoid(beta + s_2)
-    u2 = c * (v + p_2 - p_3)
-    W_1 = W + u2[:, None] * kf[None, :]
+    u_2 = c * (v + p_2 - p_3)
+    W_1 = W + u_2[:, None] * kf[None, :]
     y_1 = tl.sum(W_1 * qf[None, :], axis=1)
     out = y_1
     tl.store(y_ptr + (sequence * H + head) * D + at_D, out, mask=in_D)
@@ -408,8 +410,8 @@ def recurrent_backward(
             p_2 = tl.sum(Rv * h[None, :], axis=1)
             p_3 = tl.sum(W * kf[None, :], axis=1)
             c = sigmoid(beta + s_2)
-            u2 = c * (v + p_2 - p_3)
-            W_1 = W + u2[:, None] * kf[None, :]
+            u_2 = c * (v + p_2 - p_3)
+            W_1 = W + u_2[:, None] * kf[None, :]
             y_1 = tl.sum(W_1 * qf[None, :], axis=1)
             W = W_1
             y = y_1
@@ -454,20 +456,20 @@ def recurrent_backward(
             p_2 = tl.sum(Rv * h[None, :], axis=1)
             p_3 = tl.sum(W * kf[None, :], axis=1)
             c = sigmoid(beta + s_2)
-            u2 = c * (v + p_2 - p_3)
-            W_1 = W + u2[:, None] * kf[None, :]
+            u_2 = c * (v + p_2 - p_3)
+            W_1 = W + u_2[:, None] * kf[None, :]
             d_y_1 += d_out
             d_W_1 += d_y_1[:, None] * qf[None, :]
             d_qf = tl.sum(d_y_1[:, None] * W_1, axis=0)
             d_W = d_W_1
-            d_u2 = tl.sum(d_W_1 * kf[None, :], axis=1)
-            d_kf = tl.sum(d_W_1 * u2[:, None], axis=0)
-            d_c = tl.sum(d_u2 * (v + p_2 - p_3), axis=0)
-            d_v = d_u2 * c
+            d_u_2 = tl.sum(d_W_1 * kf[None, :], axis=1)
+            d_kf = tl.sum(d_W_1 * u_2[:, None], axis=0)
+            d_c = tl.sum(d_u_2 * (v + p_2 - p_3), axis=0)
+            d_v = d_u_2 * c
             if d_v_ptr is not None:
                 tl.store(d_v_ptr + row_at * D + at_D, d_v, mask=in_D)
-            d_p_2 = d_u2 * c
-            d_p_3 = -(d_u2 * c)
+            d_p_2 = d_u_2 * c
+            d_p_3 = -(d_u_2 * c)
             d_beta = d_c * c * (1.0 - c)
             if d_beta_ptr is not None:
                 tl.store(d_beta_ptr + row_at * 1, d_beta)
@@ -500,8 +502,8 @@ def recurrent_backward(
             Rq = tl.load(Rq_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
             d_h += tl.sum(d_p_1[:, None] * Rq, axis=0)
             d_e = d_kf / s
-            a2 = tl.sum(d_kf * kf, axis=0)
-            d_s = -(a2 / s)
+            a_1 = tl.sum(d_kf * kf, axis=0)
+            d_s = -(a_1 / s)
             d_e += tl.where(in_D, d_s, 0.0)
             d_u = d_e * e
             d_k = d_u
@@ -525,35 +527,48 @@ def recurrent_backward(
         tl.store(d_y_initial + (sequence * H + head) * D + at_D, d_y_next, mask=in_D)
 
 
-# Numbers of a tile: what lives at once then fits the registers of a few warps.
-FORWARD_ROOM, BACKWARD_ROOM = 2048, 1024
+# The cost model: numbers of a block at first, and numbers that a program may hold at once.
+ROOM = {"forward": 2048, "backward": 1024}
+MOST = {"forward": 33600, "backward": 24576}
 
 
 class Plan(NamedTuple):
-    """Lengths of blocks, how many tiles split the parallel axis, and warps per program."""
+    """Lengths of blocks, tiles that split the parallel axis, warps, and numbers held at once."""
 
     BLOCK_D: int
     tiles: int
     warps: int
+    largest: int
+    held: int
 
 
-def plan(D, room):
-    """Blocks for these sizes, tiles of about `room` numbers.
-
-    Raises NotImplementedError for a state too large for a program.
-    """
+def plan(D, direction, room=None):
+    """Blocks of about `room` numbers, smaller ones where a program would hold too many."""
+    room = room or ROOM[direction]
     BLOCK_D = triton.next_power_of_2(D)
     largest = max(BLOCK_D, BLOCK_D * BLOCK_D, 1)
-    if largest > 65536:
-        raise NotImplementedError(
-            f"the recurrent Triton kernel keeps a block of {largest} numbers per head, more than "
-            f"65536 (D = {D}); backend='cpu' serves it"
-        )
+    if direction == "forward":
+        held, warps = 2 * BLOCK_D * BLOCK_D + 7 * BLOCK_D, min(16, largest // 512)
+    else:
+        held, warps = 3 * BLOCK_D * BLOCK_D + 14 * BLOCK_D, min(8, largest // 256)
+    if held > MOST[direction] and room > 256:
+        return plan(D, direction, room // 2)
     return Plan(
         BLOCK_D,
         1,
-        min(16, max(1, largest // 512)),
+        max(1, warps),
+        largest,
+        held,
     )
+
+
+def refusal(sizes, direction):
+    """Why the kernels of a direction, forward or backward, do not serve these sizes; "" if they do."""
+    D = sizes["D"]
+    found = plan(D, direction)
+    if found.held <= MOST[direction]:
+        return ""
+    return f"a program would hold {found.held} numbers, more than {MOST[direction]}"
 
 
 def interval(T):
@@ -611,9 +626,10 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
     B, T = like.shape[:2]
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     D = sizes["D"]
-    blocks = plan(D, FORWARD_ROOM)
+    blocks = plan(D, "forward")
     dtype = like.dtype if like.is_floating_point() else torch.float32
     y = torch.empty((B, T, H, D), dtype=dtype, device=like.device)
+    stepping = T == 1 and not training and cu_seqlens is None
     finals = [None] * 2
     if want_final:
         finals = [
@@ -625,8 +641,8 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         slots = B * T // interval(T) + N if T else N
         saved = torch.empty((slots, H, (D * D + D)), dtype=torch.float32, device=like.device)
     if N * H == 0:
-        return y, finals, [saved] if training else []
-    if T == 1 and not training and cu_seqlens is None:
+        return y, finals if want_final else [], [saved] if training else []
+    if stepping:
         recurrent_step[(N * H * blocks.tiles,)](
             inputs[0], *strides(inputs[0], H),
             inputs[1], *strides(inputs[1], H),
@@ -686,7 +702,7 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
     B, T = like.shape[:2]
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     D = sizes["D"]
-    blocks = plan(D, BACKWARD_ROOM)
+    blocks = plan(D, "backward")
     (saved,) = saved
     grad_y = None if grad_y is None else grad_y.contiguous()
     grad_finals = [None if g is None else g.float().contiguous() for g in grad_finals]

@@ -1,4 +1,12 @@
-"""The rule `sum`, one token at a time in PyTorch."""
+# The rule sum, hash 2ebca171134ba88a13a3d6e6fac8f69b83b44e5580ddbc7cbbbe5bd9daea2f9c.
+# Made by `fwgen compile sum`; compile again, do not edit.
+"""The rule `sum`, one token at a time in PyTorch.
+
+    phi_k[i] = elu(k[i]) + 1
+    W_1[i, j] = W[i, j] + v[i] * phi_k[j]
+    phi_q[i] = elu(q[i]) + 1
+    y[i] = sum_j W_1[i, j] * phi_q[j]
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+# The rule sum, hash 2ebca171134ba88a13a3d6e6fac8f69b83b44e5580ddbc7cbbbe5bd9daea2f9c.
+# Made by `fwgen compile sum`; compile again, do not edit.
 """sum: the recurrent form in Triton, forward, step and backward.
 
 One token:
@@ -266,38 +268,51 @@ def recurrent_backward(
         tl.store(d_W_initial + (sequence * H + head) * (K * V) + at_V_K, d_W_next, mask=in_V_K)
 
 
-# Numbers of a tile: what lives at once then fits the registers of a few warps.
-FORWARD_ROOM, BACKWARD_ROOM = 2048, 1024
+# The cost model: numbers of a block at first, and numbers that a program may hold at once.
+ROOM = {"forward": 2048, "backward": 1024}
+MOST = {"forward": 33600, "backward": 24576}
 
 
 class Plan(NamedTuple):
-    """Lengths of blocks, how many tiles split the parallel axis, and warps per program."""
+    """Lengths of blocks, tiles that split the parallel axis, warps, and numbers held at once."""
 
     BLOCK_K: int
     TILE_V: int
     tiles: int
     warps: int
+    largest: int
+    held: int
 
 
-def plan(K, V, room):
-    """Blocks for these sizes, tiles of about `room` numbers.
-
-    Raises NotImplementedError for a state too large for a program.
-    """
+def plan(K, V, direction, room=None):
+    """Blocks of about `room` numbers, smaller ones where a program would hold too many."""
+    room = room or ROOM[direction]
     BLOCK_K = triton.next_power_of_2(K)
     TILE_V = min(triton.next_power_of_2(V), max(1, room // BLOCK_K))
     largest = max(BLOCK_K, BLOCK_K * TILE_V)
-    if largest > 65536:
-        raise NotImplementedError(
-            f"the recurrent Triton kernel keeps a block of {largest} numbers per head, more than "
-            f"65536 (K = {K}, V = {V}); backend='cpu' serves it"
-        )
+    if direction == "forward":
+        held, warps = 2 * BLOCK_K * TILE_V + 2 * BLOCK_K + 1 * TILE_V, min(16, largest // 512)
+    else:
+        held, warps = 3 * BLOCK_K * TILE_V + 4 * BLOCK_K + 2 * TILE_V, min(8, largest // 256)
+    if held > MOST[direction] and room > 256:
+        return plan(K, V, direction, room // 2)
     return Plan(
         BLOCK_K,
         TILE_V,
         triton.cdiv(V, TILE_V),
-        min(16, max(1, largest // 512)),
+        max(1, warps),
+        largest,
+        held,
     )
+
+
+def refusal(sizes, direction):
+    """Why the kernels of a direction, forward or backward, do not serve these sizes; "" if they do."""
+    K, V = sizes["K"], sizes["V"]
+    found = plan(K, V, direction)
+    if found.held <= MOST[direction]:
+        return ""
+    return f"a program would hold {found.held} numbers, more than {MOST[direction]}"
 
 
 def interval(T):
@@ -355,9 +370,10 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
     B, T = like.shape[:2]
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     K, V = sizes["K"], sizes["V"]
-    blocks = plan(K, V, FORWARD_ROOM)
+    blocks = plan(K, V, "forward")
     dtype = like.dtype if like.is_floating_point() else torch.float32
     y = torch.empty((B, T, H, V), dtype=dtype, device=like.device)
+    stepping = T == 1 and not training and cu_seqlens is None
     finals = [None] * 1
     if want_final:
         finals = [
@@ -368,8 +384,8 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         slots = B * T // interval(T) + N if T else N
         saved = torch.empty((slots, H, (K * V)), dtype=torch.float32, device=like.device)
     if N * H == 0:
-        return y, finals, [saved] if training else []
-    if T == 1 and not training and cu_seqlens is None:
+        return y, finals if want_final else [], [saved] if training else []
+    if stepping:
         recurrent_step[(N * H * blocks.tiles,)](
             inputs[0], *strides(inputs[0], H),
             inputs[1], *strides(inputs[1], H),
@@ -421,7 +437,7 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
     B, T = like.shape[:2]
     N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     K, V = sizes["K"], sizes["V"]
-    blocks = plan(K, V, BACKWARD_ROOM)
+    blocks = plan(K, V, "backward")
     (saved,) = saved
     grad_y = None if grad_y is None else grad_y.contiguous()
     grad_finals = [None if g is None else g.float().contiguous() for g in grad_finals]

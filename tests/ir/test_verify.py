@@ -117,7 +117,18 @@ def test_regions_in_a_row() -> None:
     """Pieces whose order alone keeps them apart: 2 elements, K - 2 and one more."""
     middle = Var("m", K - 2)
     row = [index(Var("l", Dim.of(2))), (Index(Index.of(middle).terms, Dim.of(2)),), (Index.of(K),)]
-    assert adjacent(row)
+    assert adjacent(row[0], row[1]) == adjacent(row[1], row[2]) == {0}
     assert not disjoint(row[0], row[2])  # K may be 1, for all that this pair says
-    assert not adjacent([row[0], row[2]])
-    assert not adjacent([row[0], (Index(Index.of(middle).terms, Dim.of(1)),), row[2]])
+    assert not adjacent(row[0], row[2]) and not adjacent(row[1], row[0])
+    assert not adjacent(row[0], (Index(Index.of(middle).terms, Dim.of(1)),))
+    verify(_pieces(row), "step")
+    for wrong in ([*row, row[2]], [*row, row[0]], [row[0], *row]):
+        with pytest.raises(InternalError, match="assigned twice"):
+            verify(_pieces(wrong), "step")
+
+
+def _pieces(regions: list[tuple[Index, ...]]) -> Step:
+    """A step that writes ones to these regions of an output of size K + 1."""
+    y = Array("y", (K + 1,), "local")
+    statements = tuple(Statement("y", region, Const(1)) for region in regions)
+    return Step("pieces", (y,), statements, (), "y", (), ())

@@ -1,5 +1,6 @@
 """Questions about documents: the data, the memories of fixed size, the runs and their commands."""
 
+import json
 import math
 
 import pytest
@@ -201,6 +202,21 @@ def test_pages_are_ranked_by_their_titles(tmp_path):
     assert figures["accuracy"] == 0.0
     assert figures["reciprocal_rank"] == pytest.approx(1 / 6)
     assert figures["loss"] == pytest.approx(math.log(6))
+
+
+def test_a_run_on_pages_goes_on_to_the_same_bits(tmp_path, capsys):
+    write_pages(tmp_path)
+    words = f"train qa --data {tmp_path} --tokenizer words --batch 4 --d-model 8 --eval-every 2"
+    words += " --checkpoint-every 2 --schedule constant"
+    whole, cut = ([*words.split(), "--out", str(tmp_path / name)] for name in ("whole", "cut"))
+    assert cli.main([*whole, "--steps", "4"]) == 0
+    assert cli.main([*cut, "--steps", "2"]) == 0
+    assert cli.main([*cut, "--steps", "4", "--resume"]) == 0
+    history = [json.loads((tmp_path / name / "results.json").read_text())["history"]
+               for name in ("whole", "cut")]  # fmt: skip
+    assert history[0] == history[1]
+    assert cli.main([*whole, "--batch", "13", "--overwrite"]) == 2
+    assert "batch: expected at least 2 and below 13, got 13" in capsys.readouterr().err
 
 
 def test_pages_keep_their_paragraphs_and_not_their_headings(tmp_path):

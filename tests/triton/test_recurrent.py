@@ -74,7 +74,7 @@ def test_every_shipped_rule(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_drawn_rules(form):
-    interpreted("drawn.py", form, "8", "1")
+    interpreted("drawn.py", form, "3", "1")
 
 
 @pytest.mark.slow

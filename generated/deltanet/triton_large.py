@@ -1,0 +1,760 @@
+# The rule deltanet, hash c4856772d690215bb880029f165e58427b88f4c4e3ecb5147eb3591c7ee50ed1.
+# Made by `fwgen compile deltanet`; compile again, do not edit.
+"""deltanet: the recurrent form in Triton, forward, step and backward, large states in memory.
+
+One token:
+
+    n = sum_i square(k[i])
+    c = rsqrt(n + 1e-06)
+    kf[i] = k[i] * c
+    p[i] = sum_j W[i, j] * kf[j]
+    u[i] = beta * (v[i] - p[i])
+    W_1[i, j] = W[i, j] + u[i] * kf[j]
+    n_1 = sum_i square(q[i])
+    c_1 = rsqrt(n_1 + 1e-06)
+    phi_q[i] = q[i] * c_1
+    p_1[i] = sum_j W_1[i, j] * phi_q[j]
+    y[i] = rsqrt(K) * p_1[i]
+    next W = W_1
+
+Adjoint of a token, last statement first:
+
+    d_p_1[i] += d_y[i] * rsqrt(K)
+    d_W_1[i, j] += d_p_1[i] * phi_q[j]
+    d_phi_q[j] += sum_i d_p_1[i] * W_1[i, j]
+    d_q[i] += d_phi_q[i] * c_1
+    d_c_1 += sum_i d_phi_q[i] * q[i]
+    d_n_1 += -0.5 * d_c_1 * c_1 * c_1 * c_1
+    d_q[i] += 2 * d_n_1 * q[i]
+    d_W[i, j] += d_W_1[i, j]
+    d_u[i] += sum_j d_W_1[i, j] * kf[j]
+    d_kf[j] += sum_i d_W_1[i, j] * u[i]
+    d_beta += sum_i d_u[i] * (v[i] - p[i])
+    d_v[i] += d_u[i] * beta
+    d_p[i] += -d_u[i] * beta
+    d_W[i, j] += d_p[i] * kf[j]
+    d_kf[j] += sum_i d_p[i] * W[i, j]
+    d_k[i] += d_kf[i] * c
+    d_c += sum_i d_kf[i] * k[i]
+    d_n += -0.5 * d_c * c * c * c
+    d_k[i] += 2 * d_n * k[i]
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def square(x):
+    return x * x
+
+
+@triton.jit
+def recurrent_forward(
+    q_ptr, q_batch, q_token, q_head, q_group,
+    k_ptr, k_batch, k_token, k_head, k_group,
+    v_ptr, v_batch, v_token, v_head, v_group,
+    beta_ptr, beta_batch, beta_token, beta_head, beta_group,
+    y_ptr,
+    W_slots,
+    saved_ptr,
+    cu_seqlens,
+    T,
+    interval,
+    H,
+    tiles,
+    K,
+    V,
+    stage_ptr,
+    BLOCK_K: tl.constexpr,
+    TILE_V: tl.constexpr,
+    ROWS_K: tl.constexpr,
+):
+    """Tokens in order; states lie in memory, every `interval` tokens they are saved."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = (program % tiles).to(tl.int32)
+    head = (program // tiles) % H
+    sequence = program // (tiles * H)
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
+    at_V = tile * TILE_V + tl.arange(0, TILE_V)
+    in_V = at_V < V
+    if cu_seqlens is not None:
+        start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
+        stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
+        length = stop - start
+        batch = sequence * 0
+    else:
+        start = sequence * 0
+        length = sequence * 0 + T
+        batch = sequence
+    q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
+    k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
+    v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
+    beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
+    stage_row = stage_ptr + program * (2 * K)
+    for step in range(0, length):
+        token = start + step
+        W_at = W_slots + (step % 2 * (tl.num_programs(0) // tiles) + (sequence * H + head)) * (K * V)
+        W_next_at = W_slots + ((step + 1) % 2 * (tl.num_programs(0) // tiles) + (sequence * H + head)) * (K * V)
+        if saved_ptr is not None:
+            if step % interval == 0:
+                slot = (batch * T + start) // interval + sequence + step // interval
+                saved_row = saved_ptr + (slot * H + head) * (K * V)
+                tl.debug_barrier()
+                for block in range(0, tl.cdiv(K, ROWS_K)):
+                    at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+                    in_rows_K = at_rows_K < K
+                    at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+                    in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+                    W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                    stored_W_rows = W_rows
+                    tl.store(saved_row + at_V_rows_K, stored_W_rows, mask=in_V_rows_K)
+                tl.debug_barrier()
+        q_at = q_row + token * q_token
+        q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+        k_at = k_row + token * k_token
+        k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+        v_at = v_row + token * v_token
+        v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+        beta_at = beta_row + token * beta_token
+        beta = tl.load(beta_at).to(tl.float32)
+        n = tl.sum(square(k), axis=0)
+        c = tl.rsqrt(n + 1e-06)
+        kf = k * c
+        n_1 = tl.sum(square(q), axis=0)
+        c_1 = tl.rsqrt(n_1 + 1e-06)
+        phi_q = q * c_1
+        tl.debug_barrier()
+        tl.store(stage_row + at_K, kf, mask=in_K)
+        tl.debug_barrier()
+        gathered = tl.full((TILE_V,), 0.0, tl.float32)
+        for block in range(0, tl.cdiv(K, ROWS_K)):
+            at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+            in_rows_K = at_rows_K < K
+            at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+            in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+            W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+            kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+            gathered += tl.sum(W_rows * kf_rows[None, :], axis=1)
+        tl.debug_barrier()
+        p = gathered
+        u = beta * (v - p)
+        tl.debug_barrier()
+        tl.store(stage_row + K + at_K, phi_q, mask=in_K)
+        tl.debug_barrier()
+        gathered_2 = tl.full((TILE_V,), 0.0, tl.float32)
+        for block in range(0, tl.cdiv(K, ROWS_K)):
+            at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+            in_rows_K = at_rows_K < K
+            at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+            in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+            W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+            kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+            W_1_rows = W_rows + u[:, None] * kf_rows[None, :]
+            phi_q_rows = tl.load(stage_row + K + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+            gathered_2 += tl.sum(W_1_rows * phi_q_rows[None, :], axis=1)
+            tl.store(W_next_at + at_V_rows_K, W_1_rows, mask=in_V_rows_K)
+        tl.debug_barrier()
+        p_1 = gathered_2
+        y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
+        tl.store(y_ptr + ((batch * T + token) * H + head) * V + at_V, y, mask=in_V)
+
+
+@triton.jit
+def recurrent_step(
+    q_ptr, q_batch, q_token, q_head, q_group,
+    k_ptr, k_batch, k_token, k_head, k_group,
+    v_ptr, v_batch, v_token, v_head, v_group,
+    beta_ptr, beta_batch, beta_token, beta_head, beta_group,
+    W_initial, W_batch, W_head,
+    y_ptr,
+    W_final,
+    H,
+    tiles,
+    K,
+    V,
+    stage_ptr,
+    BLOCK_K: tl.constexpr,
+    TILE_V: tl.constexpr,
+    ROWS_K: tl.constexpr,
+):
+    """One token: reads the states, writes the output and the new states."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = (program % tiles).to(tl.int32)
+    head = (program // tiles) % H
+    sequence = program // (tiles * H)
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
+    at_V = tile * TILE_V + tl.arange(0, TILE_V)
+    in_V = at_V < V
+    batch = sequence
+    token = sequence * 0
+    q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
+    k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
+    v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
+    beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
+    stage_row = stage_ptr + program * (2 * K)
+    W_at = W_initial + sequence * W_batch + head * W_head
+    W_next_at = W_final + (sequence * H + head) * (K * V)
+    q_at = q_row + token * q_token
+    q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+    k_at = k_row + token * k_token
+    k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+    v_at = v_row + token * v_token
+    v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+    beta_at = beta_row + token * beta_token
+    beta = tl.load(beta_at).to(tl.float32)
+    n = tl.sum(square(k), axis=0)
+    c = tl.rsqrt(n + 1e-06)
+    kf = k * c
+    n_1 = tl.sum(square(q), axis=0)
+    c_1 = tl.rsqrt(n_1 + 1e-06)
+    phi_q = q * c_1
+    tl.debug_barrier()
+    tl.store(stage_row + at_K, kf, mask=in_K)
+    tl.debug_barrier()
+    gathered = tl.full((TILE_V,), 0.0, tl.float32)
+    for block in range(0, tl.cdiv(K, ROWS_K)):
+        at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+        in_rows_K = at_rows_K < K
+        at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+        in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+        W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+        kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+        gathered += tl.sum(W_rows * kf_rows[None, :], axis=1)
+    tl.debug_barrier()
+    p = gathered
+    u = beta * (v - p)
+    tl.debug_barrier()
+    tl.store(stage_row + K + at_K, phi_q, mask=in_K)
+    tl.debug_barrier()
+    gathered_2 = tl.full((TILE_V,), 0.0, tl.float32)
+    for block in range(0, tl.cdiv(K, ROWS_K)):
+        at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+        in_rows_K = at_rows_K < K
+        at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+        in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+        W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+        kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+        W_1_rows = W_rows + u[:, None] * kf_rows[None, :]
+        phi_q_rows = tl.load(stage_row + K + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+        gathered_2 += tl.sum(W_1_rows * phi_q_rows[None, :], axis=1)
+        tl.store(W_next_at + at_V_rows_K, W_1_rows, mask=in_V_rows_K)
+    tl.debug_barrier()
+    p_1 = gathered_2
+    y = tl.rsqrt(tl.cast(K, tl.float32)) * p_1
+    tl.store(y_ptr + (sequence * H + head) * V + at_V, y, mask=in_V)
+
+
+@triton.jit
+def recurrent_backward(
+    q_ptr, q_batch, q_token, q_head, q_group,
+    k_ptr, k_batch, k_token, k_head, k_group,
+    v_ptr, v_batch, v_token, v_head, v_group,
+    beta_ptr, beta_batch, beta_token, beta_head, beta_group,
+    saved_ptr,
+    d_y_ptr,
+    W_slots,
+    W_replay,
+    d_q_ptr,
+    d_q_ptr_tile,
+    d_k_ptr,
+    d_k_ptr_tile,
+    d_v_ptr,
+    d_beta_ptr,
+    d_beta_ptr_tile,
+    cu_seqlens,
+    T,
+    interval,
+    H,
+    tiles,
+    K,
+    V,
+    stage_ptr,
+    shared_ptr,
+    BLOCK_K: tl.constexpr,
+    TILE_V: tl.constexpr,
+    ROWS_K: tl.constexpr,
+):
+    """Chunks from last to first: replay from the checkpoint, then the adjoint token by token."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = (program % tiles).to(tl.int32)
+    head = (program // tiles) % H
+    sequence = program // (tiles * H)
+    at_K = tl.arange(0, BLOCK_K)
+    in_K = at_K < K
+    at_V = tile * TILE_V + tl.arange(0, TILE_V)
+    in_V = at_V < V
+    if cu_seqlens is not None:
+        start = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence).to(tl.int64), 0), T)
+        stop = tl.minimum(tl.maximum(tl.load(cu_seqlens + sequence + 1).to(tl.int64), start), T)
+        length = stop - start
+        batch = sequence * 0
+    else:
+        start = sequence * 0
+        length = sequence * 0 + T
+        batch = sequence
+    q_row = q_ptr + batch * q_batch + (head // q_group) * q_head
+    k_row = k_ptr + batch * k_batch + (head // k_group) * k_head
+    v_row = v_ptr + batch * v_batch + (head // v_group) * v_head
+    beta_row = beta_ptr + batch * beta_batch + (head // beta_group) * beta_head
+    stage_row = stage_ptr + program * (max(4 * K, K))
+    shared_row = shared_ptr + (sequence * H + head) * (K * V)
+    chunks = (length + interval - 1) // interval
+    for chunk in range(0, chunks):
+        first = (chunks - 1 - chunk) * interval
+        count = tl.minimum(length - first, interval)
+        slot = (batch * T + start) // interval + sequence + first // interval
+        saved_row = saved_ptr + (slot * H + head) * (K * V)
+        W_at = W_replay + (sequence * H + head) * (interval + 1) * (K * V)
+        tl.debug_barrier()
+        for block in range(0, tl.cdiv(K, ROWS_K)):
+            at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+            in_rows_K = at_rows_K < K
+            at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+            in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+            stored_W_rows = tl.load(saved_row + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+            W_rows = stored_W_rows
+            tl.store(W_at + at_V_rows_K, W_rows, mask=in_V_rows_K)
+        tl.debug_barrier()
+        # Barriers part what one thread writes from what another reads; do not remove them.
+        tl.debug_barrier()
+        for step in range(0, count):
+            token = start + first + step
+            W_at = W_replay + ((sequence * H + head) * (interval + 1) + step) * (K * V)
+            W_next_at = W_at + (K * V)
+            k_at = k_row + token * k_token
+            k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+            v_at = v_row + token * v_token
+            v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+            beta_at = beta_row + token * beta_token
+            beta = tl.load(beta_at).to(tl.float32)
+            n = tl.sum(square(k), axis=0)
+            c = tl.rsqrt(n + 1e-06)
+            kf = k * c
+            tl.debug_barrier()
+            tl.store(stage_row + at_K, kf, mask=in_K)
+            tl.debug_barrier()
+            gathered = tl.full((TILE_V,), 0.0, tl.float32)
+            for block in range(0, tl.cdiv(K, ROWS_K)):
+                at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+                in_rows_K = at_rows_K < K
+                at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+                in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+                W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                gathered += tl.sum(W_rows * kf_rows[None, :], axis=1)
+            tl.debug_barrier()
+            p = gathered
+            u = beta * (v - p)
+            for block in range(0, tl.cdiv(K, ROWS_K)):
+                at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+                in_rows_K = at_rows_K < K
+                at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+                in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+                W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                W_1_rows = W_rows + u[:, None] * kf_rows[None, :]
+                tl.store(W_next_at + at_V_rows_K, W_1_rows, mask=in_V_rows_K)
+            tl.debug_barrier()
+        tl.debug_barrier()
+        for step in range(0, count):
+            row = count - 1 - step
+            token = start + first + row
+            row_at = (batch * T + token) * H + head
+            W_at = W_replay + ((sequence * H + head) * (interval + 1) + row) * (K * V)
+            W_next_at = W_at + (K * V)
+            d_W_next_at = W_slots + ((length - 1 - first - row) % 2 * (tl.num_programs(0) // tiles) + (sequence * H + head)) * (K * V)
+            d_W_at = W_slots + ((length - first - row) % 2 * (tl.num_programs(0) // tiles) + (sequence * H + head)) * (K * V)
+            q_at = q_row + token * q_token
+            q = tl.load(q_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+            k_at = k_row + token * k_token
+            k = tl.load(k_at + at_K, mask=in_K, other=0.0).to(tl.float32)
+            v_at = v_row + token * v_token
+            v = tl.load(v_at + at_V, mask=in_V, other=0.0).to(tl.float32)
+            beta_at = beta_row + token * beta_token
+            beta = tl.load(beta_at).to(tl.float32)
+            if d_y_ptr is not None:
+                d_y = tl.load(d_y_ptr + row_at * V + at_V, mask=in_V, other=0.0).to(tl.float32)
+            else:
+                d_y = tl.full((TILE_V,), 0.0, tl.float32)
+            n = tl.sum(square(k), axis=0)
+            c = tl.rsqrt(n + 1e-06)
+            kf = k * c
+            n_1 = tl.sum(square(q), axis=0)
+            c_1 = tl.rsqrt(n_1 + 1e-06)
+            phi_q = q * c_1
+            d_p_1 = d_y * tl.rsqrt(tl.cast(K, tl.float32))
+            tl.debug_barrier()
+            tl.store(stage_row + at_K, kf, mask=in_K)
+            tl.store(stage_row + K + at_K, phi_q, mask=in_K)
+            tl.debug_barrier()
+            gathered = tl.full((TILE_V,), 0.0, tl.float32)
+            gathered_2 = tl.full((), 0.0, tl.float32)
+            gathered_3 = tl.full((TILE_V,), 0.0, tl.float32)
+            for block in range(0, tl.cdiv(K, ROWS_K)):
+                at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+                in_rows_K = at_rows_K < K
+                at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+                in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+                W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                gathered += tl.sum(W_rows * kf_rows[None, :], axis=1)
+                d_next_W_rows = tl.load(d_W_next_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                d_W_1_rows = d_next_W_rows
+                phi_q_rows = tl.load(stage_row + K + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                d_W_1_rows += d_p_1[:, None] * phi_q_rows[None, :]
+                W_1_rows = tl.load(W_next_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                d_phi_q_rows = tl.sum(d_p_1[:, None] * W_1_rows, axis=0)
+                d_q_rows = d_phi_q_rows * c_1
+                q_rows = tl.load(q_at + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                gathered_2 += tl.sum(d_phi_q_rows * q_rows, axis=0)
+                gathered_3 += tl.sum(d_W_1_rows * kf_rows[None, :], axis=1)
+                tl.store(shared_row + at_V_rows_K, d_W_1_rows, mask=in_V_rows_K)
+                tl.store(stage_row + 2 * K + at_rows_K, d_q_rows, mask=in_rows_K)
+            tl.debug_barrier()
+            p = gathered
+            d_c_1 = gathered_2
+            d_u = gathered_3
+            u = beta * (v - p)
+            d_n_1 = -(0.5 * d_c_1 * c_1 * c_1 * c_1)
+            d_q = tl.load(stage_row + 2 * K + at_K, mask=in_K, other=0.0).to(tl.float32)
+            d_q += 2.0 * d_n_1 * q
+            if d_q_ptr is not None:
+                tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_K, d_q, mask=in_K)
+            d_beta = tl.sum(d_u * (v - p), axis=0)
+            if d_beta_ptr is not None:
+                tl.store(d_beta_ptr + tile.to(tl.int64) * d_beta_ptr_tile + row_at * 1, d_beta)
+            d_v = d_u * beta
+            if d_v_ptr is not None:
+                tl.store(d_v_ptr + row_at * V + at_V, d_v, mask=in_V)
+            d_p = -(d_u * beta)
+            gathered_4 = tl.full((), 0.0, tl.float32)
+            tl.debug_barrier()
+            for block in range(0, tl.cdiv(K, ROWS_K)):
+                at_rows_K = block * ROWS_K + tl.arange(0, ROWS_K)
+                in_rows_K = at_rows_K < K
+                at_V_rows_K = at_V[:, None] * K + at_rows_K[None, :]
+                in_V_rows_K = in_V[:, None] & in_rows_K[None, :]
+                d_W_1_rows = tl.load(shared_row + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                d_W_rows = d_W_1_rows
+                d_kf_rows = tl.sum(d_W_1_rows * u[:, None], axis=0)
+                kf_rows = tl.load(stage_row + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                d_W_rows += d_p[:, None] * kf_rows[None, :]
+                W_rows = tl.load(W_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
+                d_kf_rows += tl.sum(d_p[:, None] * W_rows, axis=0)
+                d_k_rows = d_kf_rows * c
+                k_rows = tl.load(k_at + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
+                gathered_4 += tl.sum(d_kf_rows * k_rows, axis=0)
+                tl.store(d_W_at + at_V_rows_K, d_W_rows, mask=in_V_rows_K)
+                tl.store(stage_row + 3 * K + at_rows_K, d_k_rows, mask=in_rows_K)
+            tl.debug_barrier()
+            d_c = gathered_4
+            d_n = -(0.5 * d_c * c * c * c)
+            d_k = tl.load(stage_row + 3 * K + at_K, mask=in_K, other=0.0).to(tl.float32)
+            d_k += 2.0 * d_n * k
+            if d_k_ptr is not None:
+                tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_K, d_k, mask=in_K)
+
+
+# The cost model: numbers of a block at first, and numbers that a program may hold at once.
+ROOM = {"forward": 4096, "backward": 2048}
+MOST = {"forward": 33600, "backward": 24576}
+
+
+class Plan(NamedTuple):
+    """Lengths of blocks, tiles that split the parallel axis, warps, and numbers held at once."""
+
+    BLOCK_K: int
+    TILE_V: int
+    ROWS_K: int
+    tiles: int
+    warps: int
+    largest: int
+    held: int
+
+
+def plan(K, V, direction, room=None):
+    """Blocks of about `room` numbers, smaller ones where a program would hold too many."""
+    room = room or ROOM[direction]
+    BLOCK_K = triton.next_power_of_2(K)
+    TILE_V = min(triton.next_power_of_2(V), 16)
+    ROWS_K = min(triton.next_power_of_2(K), max(1, room // TILE_V))
+    largest = max(BLOCK_K, 1, ROWS_K * TILE_V, TILE_V, ROWS_K)
+    if direction == "forward":
+        held, warps = 2 * ROWS_K * TILE_V + 1 * BLOCK_K + 1 * ROWS_K + 1 * TILE_V, min(16, largest // 512)
+    else:
+        held, warps = 3 * ROWS_K * TILE_V + 2 * BLOCK_K + 2 * ROWS_K + 2 * TILE_V, min(8, largest // 256)
+    if held > MOST[direction] and room > 256:
+        return plan(K, V, direction, room // 2)
+    return Plan(
+        BLOCK_K,
+        TILE_V,
+        ROWS_K,
+        triton.cdiv(V, TILE_V),
+        max(1, warps),
+        largest,
+        held,
+    )
+
+
+def refusal(sizes, direction):
+    """Why the kernels of a direction, forward or backward, do not serve these sizes; "" if they do."""
+    K, V = sizes["K"], sizes["V"]
+    found = plan(K, V, direction)
+    if found.largest <= 65536:
+        return ""
+    return (
+        f"the recurrent Triton kernels would work on a block of {found.largest} numbers, more than "
+        f"65536 (K = {K}, V = {V}); backend='cpu' serves it"
+    )
+
+
+def interval(T):
+    """Tokens between two checkpoints: about the square root of the length."""
+    return 1 << ((T - 1).bit_length() + 1) // 2
+
+
+def rows(x, lead):
+    """A tensor whose axes after the first `lead` are contiguous."""
+    expected = 1
+    for length, stride in zip(reversed(x.shape[lead:]), reversed(x.stride()[lead:])):
+        if length != 1 and stride != expected:
+            return x.contiguous()
+        expected *= length
+    return x
+
+
+def whole(x, lead):
+    """Flags may hold any type; the kernels read integers and float32."""
+    if x.dtype == torch.bool:
+        return rows(x.to(torch.int8), lead)
+    return rows(x.float() if x.is_floating_point() else x, lead)
+
+
+def strides(x, H):
+    """Strides of batch, token and head, and how many heads share one of this input."""
+    return (*x.stride()[:3], H // x.shape[2])
+
+
+def state_strides(x):
+    """Strides of sequence and head of a state that may be absent."""
+    return (0, 0) if x is None else x.stride()[:2]
+
+
+def tile_stride(x):
+    """Between the partial sums of two tiles in a gradient that may be absent."""
+    return 0 if x is None else x.stride(0)
+
+
+def take(inputs, params, buffers, states):
+    """The tensors of a call as the kernels read them."""
+    inputs = [rows(inputs[0], 3), rows(inputs[1], 3), rows(inputs[2], 3), rows(inputs[3], 3)]
+    heads = [x.contiguous() for x in (*params, *buffers)]
+    return inputs, heads, [None if x is None else rows(x, 2) for x in states]
+
+
+def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, training, want_final):
+    """y [B, T, H, ...], final states [N, H, ...] (if wanted) and, for training, the checkpoints.
+
+    sizes: the named dims. inputs [B, T, heads, ...], params and buffers [H, ...], states
+    [N, H, ...] or None for the start value, cu_seqlens [N + 1] or None, position [N] or None.
+    """
+    inputs, heads, states = take(inputs, params, buffers, states)
+    like, H = inputs[0], max(x.shape[2] for x in inputs)
+    B, T = like.shape[:2]
+    N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    K, V = sizes["K"], sizes["V"]
+    blocks = plan(K, V, "forward")
+    dtype = like.dtype if like.is_floating_point() else torch.float32
+    y = torch.empty((B, T, H, V), dtype=dtype, device=like.device)
+    stepping = T == 1 and not training and cu_seqlens is None
+    finals = [None] * 1
+    if want_final or stepping:
+        finals = [
+            torch.empty((N, H, V, K), dtype=torch.float32, device=like.device),
+        ]
+    saved = None
+    if training:
+        slots = B * T // interval(T) + N if T else N
+        saved = torch.empty((slots, H, (K * V)), dtype=torch.float32, device=like.device)
+    if N * H == 0:
+        return y, finals if want_final else [], [saved] if training else []
+    stage = torch.empty((N * H * blocks.tiles, 2 * K), dtype=torch.float32, device=like.device)
+    if stepping:
+        if states[0] is None:
+            states[0] = torch.full((N, H, V, K), 0.0, device=like.device)
+        recurrent_step[(N * H * blocks.tiles,)](
+            inputs[0], *strides(inputs[0], H),
+            inputs[1], *strides(inputs[1], H),
+            inputs[2], *strides(inputs[2], H),
+            inputs[3], *strides(inputs[3], H),
+            states[0], *state_strides(states[0]),
+            y,
+            finals[0],
+            H,
+            blocks.tiles,
+            K,
+            V,
+            stage,
+            BLOCK_K=blocks.BLOCK_K,
+            TILE_V=blocks.TILE_V,
+            ROWS_K=blocks.ROWS_K,
+            num_warps=blocks.warps,
+            enable_fp_fusion=True,
+        )
+        return y, finals if want_final else [], []
+    slots = [
+        two_slots(states[0], 0.0, (N, H, 1, V, K), like.device),
+    ]
+    recurrent_forward[(N * H * blocks.tiles,)](
+        inputs[0], *strides(inputs[0], H),
+        inputs[1], *strides(inputs[1], H),
+        inputs[2], *strides(inputs[2], H),
+        inputs[3], *strides(inputs[3], H),
+        y,
+        slots[0],
+        saved,
+        cu_seqlens,
+        T,
+        interval(T) if T else 1,
+        H,
+        blocks.tiles,
+        K,
+        V,
+        stage,
+        BLOCK_K=blocks.BLOCK_K,
+        TILE_V=blocks.TILE_V,
+        ROWS_K=blocks.ROWS_K,
+        num_warps=blocks.warps,
+        enable_fp_fusion=True,
+    )
+    if want_final:
+        finals = [x if s is None else landed(s, cu_seqlens, T)[:, :, 0] for x, s in zip(finals, slots)]
+    return y, finals if want_final else [], [saved] if training else []
+
+
+def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved, grad_y, grad_finals, wanted):
+    """Gradients of inputs [B, T, H, ...], params [H, ...] and states [N, H, ...], None if unwanted.
+
+    `saved` is what `forward` kept; `grad_finals` holds None for states without a gradient;
+    `wanted` has a truth value per input, param and state.
+    """
+    inputs, heads, states = take(inputs, params, buffers, states)
+    like, H = inputs[0], max(x.shape[2] for x in inputs)
+    B, T = like.shape[:2]
+    N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    K, V = sizes["K"], sizes["V"]
+    blocks = plan(K, V, "backward")
+    (saved,) = saved
+    grad_y = None if grad_y is None else grad_y.contiguous()
+    grad_finals = [None if g is None else g.float().contiguous() for g in grad_finals]
+
+    def fresh(*shape):
+        return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+    stage = fresh(N * H * blocks.tiles, max(4 * K, K))
+    shared = fresh(N * H, K * V)
+    replay = [
+        fresh(N * H, interval(T) + 1, (K * V)),
+    ]
+    slots = [
+        two_slots(None, 0.0, (N, H, 1, V, K), like.device),
+    ]
+    for gradient, pair in zip(grad_finals, slots):
+        if gradient is not None and pair is not None:
+            pair[0, :, :, 0] = gradient
+    parts = [
+        fresh(blocks.tiles, B, T, H, K) if wanted[0] else None,
+        fresh(blocks.tiles, B, T, H, K) if wanted[1] else None,
+        fresh(B, T, H, V) if wanted[2] else None,
+        fresh(blocks.tiles, B, T, H) if wanted[3] else None,
+        None,
+    ]
+    if N * H:
+        recurrent_backward[(N * H * blocks.tiles,)](
+            inputs[0], *strides(inputs[0], H),
+            inputs[1], *strides(inputs[1], H),
+            inputs[2], *strides(inputs[2], H),
+            inputs[3], *strides(inputs[3], H),
+            saved,
+            grad_y,
+            slots[0],
+            replay[0],
+            parts[0],
+            tile_stride(parts[0]),
+            parts[1],
+            tile_stride(parts[1]),
+            parts[2],
+            parts[3],
+            tile_stride(parts[3]),
+            cu_seqlens,
+            T,
+            interval(T) if T else 1,
+            H,
+            blocks.tiles,
+            K,
+            V,
+            stage,
+            shared,
+            BLOCK_K=blocks.BLOCK_K,
+            TILE_V=blocks.TILE_V,
+            ROWS_K=blocks.ROWS_K,
+            num_warps=blocks.warps,
+            enable_fp_fusion=True,
+        )
+    for n, pair in enumerate(slots, len(parts) - 1):
+        if pair is not None:
+            part = landed(pair, cu_seqlens, T).movedim(2, 0)
+            parts[n] = part if LEADING[n][0] else part[0]
+    parts = [part if want else None for part, want in zip(parts, wanted)]
+    found = []
+    for part, (tiled, summed, zero) in zip(parts, LEADING):
+        if part is not None and zero:
+            part = part.zero_()
+        if part is not None and tiled:
+            part = total(part)
+        if part is not None and summed:
+            part = total(part)
+        found.append(part)
+    return found
+
+
+# For inputs, params and states: partial sums of tiles lead, those of sequences, no gradient flows.
+LEADING = [
+    (True, False, False),
+    (True, False, False),
+    (False, False, False),
+    (True, False, False),
+    (False, False, False),
+]
+
+
+def total(parts):
+    """The sum over the first axis, in index order."""
+    if len(parts) == 0:
+        return parts.new_zeros(parts.shape[1:])
+    first, *rest = parts.unbind(0)
+    for part in rest:
+        first = first + part
+    return first
+
+
+def two_slots(start, value, shape, device):
+    """Memory [2, N, H, tiles, ...] of a state: that before a token and that after it in turn."""
+    slots = torch.empty((2, *shape), dtype=torch.float32, device=device)
+    slots[0] = value if start is None else start.unsqueeze(2)
+    return slots
+
+
+def landed(slots, cu_seqlens, T):
+    """The slot that the last token of every sequence wrote: [N, H, tiles, ...]."""
+    if cu_seqlens is None:
+        return slots[T % 2]
+    ends = cu_seqlens.clamp(0, T)
+    odd = (torch.maximum(ends[1:], ends[:-1]) - ends[:-1]) % 2 == 1
+    return torch.where(odd.view(-1, *(1,) * (slots.dim() - 2)), slots[1], slots[0])
