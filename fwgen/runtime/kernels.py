@@ -186,6 +186,7 @@ class Kernels:
                 self._backward.clear()
             self._backward[key] = found
         geometry, run = found
+        check_values(flat[-2], flat[-1], geometry.tokens)  # they may have been written to since
         return self._finish(geometry, flat, run(tensors), wanted)
 
     def _kernel_wants(self, flat: Tensors, wanted: Sequence[bool]) -> list[bool]:

@@ -359,7 +359,7 @@ def plan(K, V, direction, room=None):
     if direction == "forward":
         held, warps = 2 * BLOCK_K * TILE_V + 2 * BLOCK_K + 2 * TILE_V, min(16, largest // 512)
     else:
-        held, warps = 4 * BLOCK_K * TILE_V + 4 * BLOCK_K + 4 * TILE_V, min(8, largest // 256)
+        held, warps = 4 * BLOCK_K * TILE_V + 4 * BLOCK_K + 4 * TILE_V, min(8, largest // 512)
     if held > MOST[direction] and room > 256:
         return plan(K, V, direction, room // 2)
     return Plan(

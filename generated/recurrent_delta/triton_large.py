@@ -692,7 +692,7 @@ def plan(D, direction, room=None):
     if direction == "forward":
         held, warps = 2 * BLOCK_D * ROWS_D + 2 * BLOCK_D + 2 * ROWS_D, min(16, largest // 512)
     else:
-        held, warps = 5 * BLOCK_D * ROWS_D + 4 * BLOCK_D + 5 * ROWS_D, min(8, largest // 256)
+        held, warps = 5 * BLOCK_D * ROWS_D + 4 * BLOCK_D + 5 * ROWS_D, min(8, largest // 512)
     if held > MOST[direction] and room > 256:
         return plan(D, direction, room // 2)
     return Plan(

@@ -550,7 +550,7 @@ def plan(D, direction, room=None):
     if direction == "forward":
         held, warps = 2 * BLOCK_D * BLOCK_D + 7 * BLOCK_D, min(16, largest // 512)
     else:
-        held, warps = 3 * BLOCK_D * BLOCK_D + 14 * BLOCK_D, min(8, largest // 256)
+        held, warps = 3 * BLOCK_D * BLOCK_D + 14 * BLOCK_D, min(8, largest // 512)
     if held > MOST[direction] and room > 256:
         return plan(D, direction, room // 2)
     return Plan(

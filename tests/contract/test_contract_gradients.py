@@ -11,7 +11,17 @@ from test_contract_calls import empty_calls
 
 import fwgen
 import problems
-from contract_rules import NAMES, Intercepted, compiled, golden, result, with_sizes, witness
+from contract_rules import (
+    NAMES,
+    Intercepted,
+    compiled,
+    golden,
+    packed_problem,
+    result,
+    with_sizes,
+    witness,
+)
+from fwgen.errors import ArgumentError
 from witnesses import WITNESSES
 
 ROADS = ["plain", "operator"]
@@ -215,4 +225,17 @@ def test_changed_inputs_are_noticed(name):
     y, _ = problems.run_op(compiled(name), replace(q, inputs=made))
     next(iter(made.values())).detach().mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("name", ["gated_delta", "recurrent_delta"])
+def test_boundaries_that_change_behind_autograd(name, road):
+    """They are judged again: a backward never leaves its tensors."""
+    bounds = torch.tensor([0, 4, 9])
+    p = packed_problem(witness(name), bounds.tolist())
+    q = leaf_copy(p, set(p.leaves()))
+    y, _ = call(name, road, q, cu_seqlens=bounds)
+    bounds.data.copy_(torch.tensor([0, 2**40, 9]))
+    with pytest.raises(ArgumentError, match="cu_seqlens"):
         y.sum().backward()
