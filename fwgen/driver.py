@@ -57,6 +57,7 @@ def compile_rule(
     from fwgen.emit.reference import reference_source
     from fwgen.emit.signature import free_dims, signature_of
     from fwgen.emit.triton import triton_sources
+    from fwgen.schedule.copies import part_states
     from fwgen.schedule.cpu import cpu_plan
 
     step = lower(rule)
@@ -64,7 +65,7 @@ def compile_rule(
     normal = normalise(step)
     backward = differentiate(hoist(step))
     verify(backward, "backward")
-    early = hoist(read_old_states(normal.step))
+    early = part_states(hoist(read_old_states(normal.step)))
     verify(early, "old reads")
     plan = cpu_plan(differentiate(early), lambda adjoint: telescope(adjoint, normal.decays))
     signature = signature_of(rule.hash, step, normal, backward, saved_tensors(plan))
