@@ -10,13 +10,14 @@ stand outside 1/x, so the logarithm has to stand inside the `select`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
-from fwgen.ir.nodes import Apply, Load, Scalar, Statement, Step
+from fwgen.ir.nodes import Apply, Load, Scalar, Step, Var
 from fwgen.ir.walk import rewrite, scalars, substitute
 
 _NOT_FINITE = frozenset(["div", "log", "log1p", "sqrt", "rsqrt", "pow", "exp", "expm1"])
+Known = dict[str, tuple[tuple[Var, ...], Scalar, Scalar]]
+"""Definitions by name: variables, body, and the body with definitions brought in."""
 _LARGEST = 200
 """Nodes of a branch beyond which nothing more is brought in."""
 
@@ -27,18 +28,18 @@ def guard(step: Step) -> Step:
     Sums stay outside. Arrays that are no longer read are left to a later pass.
     """
     count = Counter(statement.target for statement in step.statements)
-    known: dict[str, Statement] = {}
+    known: Known = {}
     statements = []
     for statement in step.statements:
         body = _guarded(statement.body, known)
         statements.append(replace(statement, body=body))
         plain = all(index.variable is not None for index in statement.index)
         if plain and count[statement.target] == 1 and statement.reduce is None:
-            known[statement.target] = statements[-1]
+            known[statement.target] = (statement.free, body, _inlined(body, known))
     return replace(step, statements=tuple(statements))
 
 
-def _guarded(body: Scalar, known: Mapping[str, Statement]) -> Scalar:
+def _guarded(body: Scalar, known: Known) -> Scalar:
     if not isinstance(body, Apply):
         return body
     if body.op != "select":
@@ -47,17 +48,19 @@ def _guarded(body: Scalar, known: Mapping[str, Statement]) -> Scalar:
     return Apply("select", (condition, *(_inlined(branch, known) for branch in branches)))
 
 
-def _inlined(branch: Scalar, known: Mapping[str, Statement]) -> Scalar:
+def _inlined(branch: Scalar, known: Known) -> Scalar:
     def definition(node: Scalar) -> Scalar:
         if not isinstance(node, Load) or node.array not in known:
             return node
-        statement = known[node.array]
-        values = dict(zip(statement.free, node.index, strict=True))
-        try:
-            whole = _inlined(substitute(statement.body, values), known)
-        except ValueError:  # an index with a modulo inside another index
-            return node
-        return whole if _risky(whole) else node
+        free, *bodies = known[node.array]
+        values = dict(zip(free, node.index, strict=True))
+        for body in reversed(bodies):
+            try:
+                whole = substitute(body, values)
+            except ValueError:  # an index with a modulo inside another index
+                continue
+            return whole if _risky(whole) else node
+        return node
 
     result = rewrite(branch, definition)
     return result if sum(1 for _ in scalars(result)) <= _LARGEST else branch

@@ -284,9 +284,9 @@ class BlockWriter(TokenWriter):
             self._to_memory(array)
         return self._load(array, self._address(array), Dim(), places, space)
 
-    def _cost(self, array: str) -> float:
+    def _cost(self, array: str, limit: float = PULL_LIMIT) -> float:
         known = array in self.module.wide or array in self.absent
-        return 1 if known else super()._cost(array)
+        return 1 if known else super()._cost(array, limit)
 
 
 def _names(statement: Statement) -> list[str]:

@@ -145,8 +145,11 @@ class TokenWriter:
         self.lines += [Line(None, x) for x in ("tl.debug_barrier()", text, "tl.debug_barrier()")]
         self.staged.add(array)
 
-    def _cost(self, array: str) -> float:
-        """Operations to evaluate an element of an array afresh; infinite behind a reduction."""
+    def _cost(self, array: str, limit: float = PULL_LIMIT) -> float:
+        """Operations to evaluate an element of an array afresh; infinite behind a reduction.
+
+        Counting ends beyond the limit: what reads itself twice over costs twice as much each time.
+        """
         info = self.module.arrays[array]
         if self.module.pointers.get(array) is not None:
             return 1
@@ -158,9 +161,10 @@ class TokenWriter:
         total = 0.0
         for statement in known:
             total += sum(1 for _ in scalars(statement.body))
-            total += sum(self._cost(load.array) for load in loads(statement.body))
-            if total > PULL_LIMIT:
-                break
+            for load in loads(statement.body):
+                if total > limit:
+                    return total
+                total += self._cost(load.array, limit - total)
         return total
 
     def _pull(self, array: str, places: Sequence[Place], space: Space) -> Text:
