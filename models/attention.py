@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import fwgen
 
 from . import conventions
-from .mixer import AttentionConfig, State, activate, make_mixer
+from .attention_config import AttentionConfig
+from .mixer import State, activate, make_mixer
 
 TAIL = "conv.tail"  # no state of a rule can have a dot in its name
 TURNED = ("q", "k", "r", "C", "B")  # what rules call their queries and keys

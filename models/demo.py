@@ -19,7 +19,8 @@ from torch import Tensor
 
 import fwgen
 
-from .mixer import AttentionConfig, RuleMixer
+from .attention_config import AttentionConfig
+from .mixer import RuleMixer
 from .plot import plot, table
 from .retrieval import RetrievalConfig, run
 from .settings import TrainConfig

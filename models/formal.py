@@ -21,12 +21,13 @@ from torch import Tensor, nn
 
 import fwgen
 
+from .attention_config import SOFTMAX, AttentionConfig
 from .data.formal import LANGUAGES
 from .data.language import IGNORED, Language, Window
 from .lm import Block, LMConfig, sinusoids
-from .mixer import SOFTMAX, AttentionConfig
 from .settings import TrainConfig, at_least, device_of, one_of
-from .train import Task, train
+from .task import Task
+from .train import train
 
 SETUPS = ("small", "full")
 MODEL = LMConfig(layers=2, d_model=32, d_ff=64, attention=AttentionConfig(heads=4))

@@ -95,8 +95,8 @@ def _train(args: argparse.Namespace) -> int:
 def _config(args: argparse.Namespace) -> Any:
     """The setup of the language with every option that was given."""
     from . import formal
+    from .attention_config import AttentionConfig
     from .lm import LMConfig
-    from .mixer import AttentionConfig
 
     found = formal.preset(args.language, args.setup)
     asked = options.given(args, formal.FormalConfig)

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import FastWeightAttention
-from .mixer import SOFTMAX, AttentionConfig, State
+from .attention_config import SOFTMAX, AttentionConfig
+from .mixer import State
 from .output import AdaptiveSoftmax, Softmax
 from .settings import at_least, one_of
 

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
+from .attention_config import SOFTMAX, AttentionConfig
 from .data.text import Streams, Tokenizer, digest, learn_tokenizer, read_split, tokenizer_from
 from .lm import LanguageModel, LMConfig, States, detach, state_tensors, states_from
 from .lm_eval import EvalConfig, evaluate
-from .mixer import SOFTMAX, AttentionConfig
 from .settings import TrainConfig, at_least, device_of
-from .train import Task, train
+from .task import Task
+from .train import train
 
 
 @dataclass(frozen=True)

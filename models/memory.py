@@ -24,16 +24,8 @@ from torch import Tensor, nn
 import fwgen
 
 from . import conventions
-from .mixer import (
-    SOFTMAX,
-    AttentionConfig,
-    Mixer,
-    RuleMixer,
-    SoftmaxMixer,
-    State,
-    activate,
-    compiled,
-)
+from .attention_config import SOFTMAX, AttentionConfig, compiled
+from .mixer import Mixer, RuleMixer, SoftmaxMixer, State, activate
 
 Memory = dict[str, Tensor]
 

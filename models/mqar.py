@@ -21,10 +21,11 @@ from torch import Tensor
 
 import fwgen
 
+from .attention_config import SOFTMAX, AttentionConfig
 from .lm import LanguageModel, LMConfig
-from .mixer import SOFTMAX, AttentionConfig
 from .settings import TrainConfig, at_least, device_of
-from .train import Task, train
+from .task import Task
+from .train import train
 
 UNASKED = -100  # the target where nothing is asked
 
@@ -178,8 +179,8 @@ class MQARTask(Task):
         """Loss over all kinds alike; loss and accuracy by the number of pairs."""
         figures: dict[str, float] = {}
         for part, tokens, targets in self.held_out:
-            halves = zip(tokens.split(self.run.batch), targets.split(self.run.batch), strict=True)
-            found = [self._nll(*half) for half in halves]
+            pieces = [torch.split(x, self.run.batch) for x in (tokens, targets)]
+            found = [self._nll(*piece) for piece in zip(*pieces, strict=True)]
             loss, right = (
                 torch.cat(one).double().mean().item() for one in zip(*found, strict=True)
             )

@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import FastWeightAttention
+from .attention_config import SOFTMAX, AttentionConfig
 from .lm import sinusoids
 from .memory import Memory, MemoryAttention
-from .mixer import SOFTMAX, AttentionConfig, State
+from .mixer import State
 from .settings import at_least, one_of
 
 States = list[State]  # of each decoder layer's self-attention

@@ -100,7 +100,7 @@ def _train(args: argparse.Namespace) -> int:
 def _preset(args: argparse.Namespace) -> Any:
     """The named preset with every option that was given."""
     from . import nmt, nmt_task
-    from .mixer import AttentionConfig
+    from .attention_config import AttentionConfig
     from .settings import TrainConfig, one_of
 
     one_of("preset", args.preset, tuple(nmt_task.PRESETS))

@@ -27,11 +27,11 @@ import torch
 import fwgen
 
 from . import checkpoint
+from .attention_config import SOFTMAX, AttentionConfig
 from .beam import BeamConfig
 from .data.pairs import read_pairs
 from .data.text import Tokenizer
 from .log import write_csv
-from .mixer import SOFTMAX, AttentionConfig
 from .nmt_eval import bleu, load
 from .nmt_task import PRESETS, NMTTask, Preset, run
 from .settings import at_least, one_of

@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import checkpoint
+from .attention_config import SOFTMAX, AttentionConfig
 from .data.pairs import Batches, Lines, Pairs, end_of, languages_of, read_pairs
 from .data.text import Tokenizer, digest, learn_tokenizer, tokenizer_from
-from .mixer import SOFTMAX, AttentionConfig
 from .nmt import ATTENTIONS, NMTConfig, Translator
 from .settings import TrainConfig, at_least, device_of
-from .train import Task, train
+from .task import Task
+from .train import train
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 import fwgen
 
+from .attention_config import SOFTMAX, AttentionConfig, compiled
 from .memory import Memory, MemoryAttention, RuleMemory, SoftmaxMemory
-from .mixer import SOFTMAX, AttentionConfig, compiled
 from .settings import at_least
 
 NONE = "none"

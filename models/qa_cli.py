@@ -84,8 +84,8 @@ def _train(args: argparse.Namespace) -> int:
 
 def _asked(args: argparse.Namespace) -> Any:
     """The default run with every option that was given."""
+    from .attention_config import AttentionConfig
     from .data.cloze import ClozeConfig
-    from .mixer import AttentionConfig
     from .qa import QAConfig
     from .qa_task import QARun, QARunConfig
     from .settings import TrainConfig

@@ -20,8 +20,8 @@ import torch
 import fwgen
 
 from . import options
+from .attention_config import AttentionConfig
 from .figures import text_table
-from .mixer import AttentionConfig
 from .qa import make_lookup, memory_numbers
 from .settings import at_least
 

@@ -17,7 +17,8 @@ from .data.pairs import Lines, read_pairs
 from .data.text import Tokenizer, digest, learn_tokenizer, tokenizer_from
 from .qa import NONE, QAConfig, Reader
 from .settings import TrainConfig, at_least, device_of
-from .train import Task, train
+from .task import Task
+from .train import train
 
 CLOZE = "cloze"  # in place of a corpus
 PARTS = ("title", "body")
@@ -126,7 +127,9 @@ class PagesTask(Task):
         """Accuracy: the own page comes first; the mean of one over its rank."""
         every = torch.arange(len(self.held_titles))
         titles = self.held_titles.padded(every)
-        rows = [self.scores(self.held_bodies.padded(part), titles) for part in every.split(64)]
+        rows = [
+            self.scores(self.held_bodies.padded(part), titles) for part in torch.split(every, 64)
+        ]
         scores = torch.cat(rows).t()  # [titles, pages]
         own = every.to(self.device)
         mine = scores.diagonal()[:, None]

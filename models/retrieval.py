@@ -24,9 +24,11 @@ from torch import Tensor, nn
 import fwgen
 
 from . import conventions
-from .mixer import AttentionConfig, Mixer, RuleMixer, activate, make_mixer
+from .attention_config import AttentionConfig
+from .mixer import Mixer, RuleMixer, activate, make_mixer
 from .settings import TrainConfig, at_least, device_of, one_of
-from .train import Task, train
+from .task import Task
+from .train import train
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,9 @@ class RetrievalModel(nn.Module):
         for names, linear in ((self.queries, self.ask), (self.written, self.write)):
             sizes = [self.mixer.inputs[name] for name in names]
             widths = [math.prod(s) for s in sizes]
-            parts = zip(linear.weight.split(widths), linear.bias.split(widths), strict=True)
+            parts = zip(
+                *(torch.split(x, widths) for x in (linear.weight, linear.bias)), strict=True
+            )
             for name, s, (weight, bias) in zip(names, sizes, parts, strict=True):
                 if s:
                     weight.uniform_(-bound, bound)
@@ -177,7 +181,7 @@ class RetrievalModel(nn.Module):
         elements = 1 if state is None else sum(s[0].numel() for s in state.values())
         at_once = max(1, 2**26 // elements)  # bounds the memory of the copied states
         answers = []
-        for part, asked in zip(rows.split(at_once), queries.split(at_once), strict=True):
+        for part, asked in zip(*(torch.split(x, at_once) for x in (rows, queries)), strict=True):
             token = self._inputs(keys[part, -1:], values[part, -1:], asked[:, None])
             own = {name: s[part] for name, s in state.items()} if state else None
             answers.append(self.mixer.last(token, own, before)[:, 0])

@@ -27,8 +27,8 @@ from fwgen.models.formal import (
 )
 from fwgen.models.lm import LMConfig
 from fwgen.models.mixer import AttentionConfig
+from fwgen.models.running import Progress
 from fwgen.models.settings import TrainConfig
-from fwgen.models.train import Progress
 
 DOUBLE = {"beta": "2 sigmoid"}
 ATTENTIONS = {

@@ -21,8 +21,9 @@ from fwgen.models.retrieval import (
     draw_pairs,
     run,
 )
+from fwgen.models.running import Progress
 from fwgen.models.settings import TrainConfig
-from fwgen.models.train import Progress, train
+from fwgen.models.train import train
 
 DPFP = {nu: {"phi": f"dpfp(x, nu={nu})"} for nu in (1, 2, 3)}
 
