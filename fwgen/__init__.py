@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from fwgen import features
 from fwgen.errors import ArgumentError, InternalError, RuleError, UnsupportedError
 from fwgen.language import Rule, list_feature_maps, list_rules, load_rule, rule
+from fwgen.language.rule import check_keywords
 from fwgen.runtime.forks import Lock
 
 if TYPE_CHECKING:
@@ -46,12 +47,15 @@ def compile(
     *,
     set: Mapping[str, float] | None = None,
     maps: Mapping[str, str] | None = None,
+    **unknown: Never,
 ) -> CompiledRule:
     """The operator of a rule, compiled once per content.
 
     `set` overrides constants, `maps` the bodies of feature maps. Raises RuleError when the rule is
-    faulty. The result is called with tensors `[B, T, H, *dims]`; see CompiledRule.
+    faulty, ArgumentError for arguments that do not exist or are of another kind. The result is
+    called with tensors `[B, T, H, *dims]`; see CompiledRule.
     """
+    check_keywords("compile", source, unknown)
     loaded = load_rule(source, set=set, maps=maps)
     with _compiling:  # the algebra below the stages keeps tables that threads must not share
         op = _compiled.get(loaded.hash)

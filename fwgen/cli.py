@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import fwgen
 from fwgen.commands import bench, check, compile, doctor, explain, library
-from fwgen.commands.common import Parser, UsageError
+from fwgen.commands.common import Parser, UsageError, complain
 from fwgen.errors import ArgumentError, InternalError, RuleError, RuleNotFound, UnsupportedError
 
 MODEL_COMMANDS = {
@@ -71,7 +72,7 @@ def report_fault(error: BaseException, arguments: Sequence[str] = ()) -> int:
         case UsageError() | RuleNotFound():
             return _complain(str(error), 2)
         case RuleError():
-            print(error, file=sys.stderr)
+            complain(str(error))
             return 1
         case ArgumentError() | UnsupportedError():
             return _complain(str(error), 1)
@@ -112,7 +113,7 @@ def _add_models(subparsers: Any, arguments: Sequence[str]) -> None:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"fwgen: error: {message}", file=sys.stderr)
+    complain(f"fwgen: error: {message}")
     return code
 
 
@@ -120,11 +121,10 @@ def _internal(error: Exception, arguments: Sequence[str]) -> int:
     """A fault of ours: what happened, and what a report needs."""
     if not isinstance(error, InternalError) or error.__cause__ is not None:
         traceback.print_exception(error)
-    print(
+    complain(
         f"fwgen: internal error: {error or type(error).__name__}\n"
         "This is a fault of fwgen, not of your rule. Please report it and attach the rule file,\n"
         f"the text above, and this: fwgen {fwgen.__version__}, Python {sys.version.split()[0]}, "
-        f"arguments {' '.join(arguments)}",
-        file=sys.stderr,
+        f"arguments {shlex.join(arguments)}"
     )
     return 3

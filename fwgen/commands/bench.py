@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from fwgen.commands.common import (
     add_rule_arguments,
     choices,
     command,
+    complain,
     count,
     open_rule,
     print_json,
@@ -69,7 +69,7 @@ def add(subparsers: Any) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"fwgen: {text}", file=sys.stderr, flush=True)
+    complain(f"fwgen: {text}")
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from fwgen.commands.common import (
@@ -12,6 +11,7 @@ from fwgen.commands.common import (
     as_options,
     choices,
     command,
+    complain,
     count,
     open_rule,
     print_json,
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     rule = open_rule(options.rule, dict(options.set), dict(options.map))
 
     def crashed(name: str, snippet: str) -> int:
-        print(f"fwgen: a kernel crashed the process ({name})", file=sys.stderr)
+        complain(f"fwgen: a kernel crashed the process ({name})")
         _report([], [], f"# crashes with {name}\n{snippet}", options)
         return 1
 
@@ -132,7 +132,7 @@ def _report(
 ) -> None:
     """Rows and the fault on stdout, what cannot be served on stderr."""
     for line in refused:
-        print(f"fwgen: not checked: {line}", file=sys.stderr)
+        complain(f"fwgen: not checked: {line}")
     calls = sum(o.cases for o in outcomes)
     if options.json:
         print_json(

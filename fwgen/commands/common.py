@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from fwgen.errors import printable
 from fwgen.language import Rule, load_rule
 from fwgen.language.names import did_you_mean
 
@@ -25,6 +26,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print what is wrong with the command line and exit with 2."""
         hint = self._nearest(message) or f"`{self.prog} --help` explains it"
+        message = printable(message)
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: error: {message}\n  hint: {hint}\n")
 
@@ -126,13 +128,18 @@ def open_rule(
     """Load a rule by path or name and print its warnings; raises RuleError, or RuleNotFound."""
     rule = load_rule(source, set=constants, maps=maps)
     for warning in rule.warnings:
-        print(warning, file=sys.stderr)
+        complain(warning)
     return rule
 
 
 def as_options(message: str) -> str:
     """A message of the Python API in words of the command line: `--form recurrent`."""
     return re.sub(r'\b(form|backend)="(\w+)"', r"--\1 \2", message)
+
+
+def complain(text: str) -> None:
+    """A message on stderr, where nothing that came from outside can steer the terminal."""
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from fwgen.commands.common import (
     add_rule_arguments,
     choices,
     command,
+    complain,
     open_rule,
     print_json,
     print_table,
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         faults = differences(folder, files)
         for fault in faults:
-            print(f"fwgen: {fault}", file=sys.stderr)
+            complain(f"fwgen: {fault}")
     else:
         try:
             write_package(folder, files)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
-import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fwgen.commands.common import UsageError, command, open_rule, print_table
+from fwgen.commands.common import UsageError, command, complain, open_rule, print_table
 from fwgen.language import Rule, list_feature_maps, list_rules, load_rule
 from fwgen.language.names import RULE_NAME
 
@@ -76,7 +75,7 @@ def run_list(options: argparse.Namespace) -> int:
     rows = [("rule", "states", "inputs", "what it is")]
     for name in list_rules():
         rule = load_rule(name)
-        rows.append((name, _few(rule.states), _few(rule.inputs), " ".join(rule.doc.split())))
+        rows.append((name, _few(rule.states), _few(rule.inputs), rule.summary))
     print_table(rows)
     return 0
 
@@ -107,7 +106,7 @@ def run_new(options: argparse.Namespace) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        print(f"fwgen: error: {path} exists already and was left as it is", file=sys.stderr)
+        complain(f"fwgen: error: {path} exists already and was left as it is")
         return 1
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error

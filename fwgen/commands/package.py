@@ -20,6 +20,7 @@ from fwgen.driver import TARGETS, Compilation
 from fwgen.emit.heading import compile_command, headed
 from fwgen.emit.render import render
 from fwgen.errors import ArgumentError
+from fwgen.language import Rule
 
 MANIFEST = "manifest.json"
 PRIVATE = "_fwgen"
@@ -46,40 +47,55 @@ def package_files(
     command = compile_command(rule.name, constants, maps, options)
     files = {"rule.yaml": rule.to_yaml(), **compilation.sources}
     files["REPORT.md"] = report_markdown(compilation, command) + resource_section(resources)
-    module = render(
-        "package/init.py.jinja",
-        summary=_summary(rule.name, rule.doc),
-        name=name,
-        folder=f"generated.{name}",
-        inputs=", ".join(rule.inputs),
-        runtime=f".{PRIVATE}" if standalone else "fwgen",
-    )
+    module = _module(rule, name, standalone)
     files |= headed({"__init__.py": module}, rule.name, rule.hash, command)
     if standalone:
         files |= _runtime_files()
-    manifest: dict[str, Any] = {
-        "generator": "fwgen",
-        "version": fwgen.__version__,
-        "name": name,
-        "rule": rule.name,
-        "hash": rule.hash,
-        "forms": list(compilation.signature.forms),
+    asked = {
         "targets": list(targets),
         "set": dict(sorted(constants.items())),
         "maps": dict(sorted(maps.items())),
         "standalone": standalone,
-        "files": sorted([*files, MANIFEST]),
-        "signature": json.loads(compilation.signature.to_json()),
     }
+    manifest = _manifest(compilation, name, asked, [*files, MANIFEST])
     if resources:
         manifest["aot"] = list(dict.fromkeys(row["target"] for row in resources))
     files[MANIFEST] = json.dumps(manifest, indent=1) + "\n"
     return dict(sorted(files.items()))
 
 
-def _summary(name: str, doc: str) -> str:
-    text = " ".join(doc.split()).replace("\\", "\\\\").replace('"""', "'''")
-    return text if text else f"The rule {name}."
+def _module(rule: Rule, name: str, standalone: bool) -> str:
+    """The package's `__init__.py`, which makes the operator."""
+    return render(
+        "package/init.py.jinja",
+        summary=_docstring(rule),
+        name=name,
+        folder=f"generated.{name}",
+        inputs=", ".join(rule.inputs),
+        runtime=f".{PRIVATE}" if standalone else "fwgen",
+    )
+
+
+def _manifest(
+    compilation: Compilation, name: str, asked: Mapping[str, Any], files: Sequence[str]
+) -> dict[str, Any]:
+    """What the package is, and how it was `asked` for."""
+    return {
+        "generator": "fwgen",
+        "version": fwgen.__version__,
+        "name": name,
+        "rule": compilation.rule.name,
+        "hash": compilation.rule.hash,
+        "forms": list(compilation.signature.forms),
+        **asked,
+        "files": sorted(files),
+        "signature": json.loads(compilation.signature.to_json()),
+    }
+
+
+def _docstring(rule: Rule) -> str:
+    text = rule.summary.replace("\\", "\\\\").replace('"""', "'''")
+    return text if text else f"The rule {rule.name}."
 
 
 def _options(name: str, rule: str, targets: Sequence[str], standalone: bool) -> list[str]:

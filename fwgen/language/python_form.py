@@ -10,13 +10,14 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
-from fwgen.errors import ArgumentError
+from fwgen.errors import ArgumentError, CallError
 from fwgen.language import yaml_file
+from fwgen.language.arguments import by_name
 from fwgen.language.dims import DimError, parse_dim
 from fwgen.language.names import did_you_mean
-from fwgen.language.rule import by_name, from_document, plain_number
+from fwgen.language.rule import from_document, plain_number
 from fwgen.language.source import Report, SourceFile, Span, Text, fail
 from fwgen.language.yaml_file import Node, Sequence
 
@@ -43,14 +44,14 @@ def rule(
     feature_map: Mapping[str, str] | None = None,
     name: str | None = None,
     doc: str | None = None,
-    **unknown: object,
+    **unknown: Never,
 ) -> Callable[[F], F]:
     """Decorate a function whose parameters are the inputs, body `update`, and return `output`.
 
     Dims are texts such as `"K"`, `"V K"`, `"3*D + 1"`, `"scalar"`, or lists of these. The function
     comes back unchanged and carries its Rule; `fwgen.load_rule` and `fwgen.compile` take it.
-    Raises RuleError for a faulty rule, placed in the Python file, ArgumentError for a section that
-    is no dict, and TypeError for sections that are missing, unknown or not given by keyword.
+    Raises RuleError for a faulty rule, placed in the Python file, ArgumentError for sections that
+    are missing, unknown, no dict or not given by keyword.
     """
     given = {
         "constants": constants,
@@ -68,7 +69,7 @@ def rule(
 
     def decorate(function: F) -> F:
         if not inspect.isfunction(function):
-            raise TypeError(f"`fwgen.rule` decorates a function, not {function!r}")
+            raise CallError(f"`fwgen.rule` decorates a function, not {function!r}")
         source = _Source.of(function)
         title = function.__name__ if name is None else name
         words = (inspect.getdoc(function) or "") if doc is None else doc
@@ -81,17 +82,17 @@ def rule(
 
 
 def _check_usage(misplaced: tuple[object, ...], given: list[str], unknown: dict[str, Any]) -> None:
-    """Raise a TypeError, with a way out, for arguments that are not the sections of a rule."""
+    """Raise a CallError, with a way out, for arguments that are not the sections of a rule."""
     if misplaced:
-        raise TypeError(f"`fwgen.rule` takes its sections by keyword: {USAGE}")
+        raise CallError(f"`fwgen.rule` takes its sections by keyword: {USAGE}")
     for section in unknown:
         hint = did_you_mean(section, (*EXAMPLES, "name", "doc")) or USAGE
         if section in ("update", "output"):
             hint = "the body of the function is the update, what it returns the output"
-        raise TypeError(f"`fwgen.rule` has no section `{section}`; {hint}")
+        raise CallError(f"`fwgen.rule` has no section `{section}`; {hint}")
     for section in ("inputs", "state"):
         if section not in given:
-            raise TypeError(f"`fwgen.rule` lacks `{section}`: {USAGE}")
+            raise CallError(f"`fwgen.rule` lacks `{section}`: {USAGE}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import inspect
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
-from fwgen.errors import ArgumentError, RuleNotFound
+from fwgen.errors import ArgumentError, RuleError, RuleNotFound, printable
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Step
 from fwgen.language import yaml_file
+from fwgen.language.arguments import by_name, no_rule, replacements, unknown_keyword
 from fwgen.language.declarations import Declarations
 from fwgen.language.lower import formulas, step_of, unused
 from fwgen.language.names import did_you_mean
@@ -58,6 +59,11 @@ class Rule:
         """The rule as a file, with its constants and maps put in; a fixed point of loading."""
         return self.text
 
+    @property
+    def summary(self) -> str:
+        """The documentation on one line that can be printed and written into any file."""
+        return printable(" ".join(self.doc.split()))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rule) and other.hash == self.hash
 
@@ -70,19 +76,16 @@ def load_rule(
     *,
     set: Constants | None = None,
     maps: Mapping[str, str] | None = None,
+    **unknown: Never,
 ) -> Rule:
     """Read a rule from a path, a shipped name, a decorated function, or another rule.
 
     `set` replaces constants of the rule, `maps` the bodies of its feature maps. Raises RuleError
-    for a faulty rule, RuleNotFound (a RuleError) where there is none, ArgumentError and TypeError
-    for arguments of another kind.
+    for a faulty rule, RuleNotFound (a RuleError) where there is none, ArgumentError for arguments
+    that do not exist or are of another kind.
     """
-    constants = by_name("set", set, "{'nu': 2}")
-    maps = by_name("maps", maps, "{'phi': 'elu(x) + 1'}")
-    for name, body in maps.items():
-        if not isinstance(body, str):
-            wanted = "a formula as text, such as 'elu(x) + 1'"
-            raise ArgumentError(f"maps[{name!r}]: expected {wanted}, found {reprlib.repr(body)}")
+    check_keywords("load_rule", source, unknown)
+    constants, maps = by_name("set", set, "{'nu': 2}"), replacements(maps)
     decorated = getattr(source, "__fwgen_rule__", None)
     if isinstance(decorated, Rule):
         source = decorated
@@ -92,33 +95,21 @@ def load_rule(
         file = SourceFile(source.file, source.lines)
         return from_document(source.document, file, Report(), constants, maps)
     if not isinstance(source, str | Path):
-        raise TypeError(_no_rule(source))
+        raise no_rule(source)
     text = _file(source)
     report = Report()
     return from_document(yaml_file.read(text, report), text, report, constants, maps)
 
 
-def by_name(argument: str, given: object, example: str) -> dict[str, Any]:
-    """An argument that is a dict by name; raises ArgumentError for anything else."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
-        wanted = f"a dict by name, such as {example}"
-        raise ArgumentError(f"{argument}: expected {wanted}, found {reprlib.repr(given)}")
-    for name in given:
-        if not isinstance(name, str):
-            raise ArgumentError(f"{argument}: expected names as keys, found {reprlib.repr(name)}")
-    return dict(given)
-
-
-def _no_rule(source: object) -> str:
-    """What to say of a thing that no rule can be read from."""
-    if inspect.isfunction(source):
-        above = "put `@fwgen.rule(inputs={…}, state={…})` above it"
-        return f"the function `{source.__name__}` is not decorated as a rule: {above}"
-    if isinstance(getattr(source, "rule", None), Rule):
-        return f"{reprlib.repr(source)} is compiled already; its `.rule` is the Rule"
-    return f"a rule is a path, a name, a Rule or a decorated function, not {reprlib.repr(source)}"
+def check_keywords(function: str, source: Any, unknown: Mapping[str, object]) -> None:
+    """Raise an ArgumentError for a keyword that `function`, called for a rule, does not have."""
+    for name, value in unknown.items():
+        constants: Mapping[str, Any] = {}
+        maps: Mapping[str, Any] = {}
+        with contextlib.suppress(RuleError, ArgumentError):  # it may be one of this rule's
+            rule = load_rule(source)
+            constants, maps = rule.constants, rule.feature_maps
+        raise unknown_keyword(function, name, value, constants, maps)
 
 
 def _file(source: str | Path) -> SourceFile:
@@ -138,9 +129,9 @@ def _file(source: str | Path) -> SourceFile:
     except OSError as error:
         why = error.strerror or error
         raise RuleNotFound(f"cannot read the rule `{_short(name)}`: {why}") from None
-    except ValueError as error:
-        if type(error) is not ValueError:
-            raise
+    except RuleError:
+        raise
+    except ValueError as error:  # a path that no file can have
         raise RuleNotFound(f"cannot read the rule `{_short(name)}`: {error}") from None
     hint = did_you_mean(name, list_rules()) or "`fwgen list` shows the shipped rules"
     raise RuleNotFound(f"there is no rule `{_short(name)}`, shipped or as a file\n  hint: {hint}")

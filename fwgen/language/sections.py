@@ -11,6 +11,7 @@ from fwgen.language.declarations import Declarations, MapText, Tensor, parse_num
 from fwgen.language.dims import DimError, hint_of, parse_dim, unbound
 from fwgen.language.functions import FUNCTIONS
 from fwgen.language.names import RULE_NAME, did_you_mean, fault_of, nearest
+from fwgen.language.replaced import no_constants, replace_constants, replace_maps
 from fwgen.language.source import Report, SourceFile, Span, Text
 from fwgen.language.yaml_file import Node, Sequence, span_of
 
@@ -104,7 +105,7 @@ class _Reader:
             hint = "small letters, digits and `_`, at most 64, a letter first"
             self.report.error(node.span(), f"`{node.value}` cannot be the name of a rule", hint)
 
-    def constants(self, given: Mapping[str, int | float]) -> None:
+    def constants(self) -> None:
         for key, node in self.entries("constants"):
             good = self.claim(key)
             value = parse_number(node.value) if isinstance(node, Text) else None
@@ -114,16 +115,6 @@ class _Reader:
                 self.found.faulty.add(key.value)
             elif good:
                 self.found.constants[key.value] = value
-        for name, value in given.items():
-            if name not in self.found.spans:
-                self.set_fault(name, f"the rule has no constant `{name}`")
-            elif name in self.found.constants:
-                self.found.constants[name] = value
-
-    def set_fault(self, name: str, message: str) -> None:
-        hint = did_you_mean(name, self.found.constants)
-        file = SourceFile(f"<set {name}>", (name,))
-        self.report.error(Span(file, 1, 1, len(name)), message, hint)
 
     def tensors(self, section: str, kind: str) -> None:
         before: Text | None = None
@@ -200,7 +191,7 @@ class _Reader:
                 return None
         return tuple(found)
 
-    def maps(self, given: Mapping[str, str]) -> None:
+    def maps(self) -> None:
         for key, node in self.entries("feature_map"):
             match = re.fullmatch(r"([^\s(]+)\s*(?:\(([^()]*)\))?", key.value.strip())
             if match is None or not isinstance(node, Text):
@@ -223,16 +214,6 @@ class _Reader:
             if good or name not in self.found.maps:
                 parsed = MapText(name, names, listed is None, node, word.span())
                 self.found.maps[name] = parsed
-        for name, text in given.items():
-            shown = text.encode("utf-8", "replace").decode()  # what messages can be printed with
-            file = SourceFile.of(f"<map {name}>", shown)
-            if name not in self.found.maps:
-                hint = did_you_mean(name, self.found.maps)
-                self.report.error(Span(file), f"the rule has no feature map `{name}`", hint)
-                continue
-            old = self.found.maps[name]
-            new = Text.plain(file, text)
-            self.found.maps[name] = MapText(name, old.parameters, True, new, old.span)
 
     def parameters(self, key: Text, names: tuple[str, ...]) -> bool:
         """Whether the arguments of a map are good names that hide nothing it sees."""
@@ -270,12 +251,15 @@ def declarations(
     reader.name()
     doc = reader.text("doc")
     found.doc = doc.value if doc is not None else ""
-    reader.constants(constants)
+    reader.constants()
+    strange = replace_constants(found, constants)
     order = [key.value for key, _ in document.entries]
     kinds = {"inputs": "input", "params": "param", "buffers": "buffer", "state": "state"}
     for section in sorted(kinds, key=lambda s: order.index(s) if s in order else len(order)):
         reader.tensors(section, kinds[section])
-    reader.maps(maps)
+    reader.maps()
+    no_constants(found, strange, report)
+    replace_maps(found, maps, report)
     found.update, found.output = reader.text("update"), reader.text("output")
     for section, kind in (("inputs", "input"), ("state", "state")):
         node = document.get(section)

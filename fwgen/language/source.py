@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fwgen.errors import Diagnostic, RuleError
+from fwgen.errors import Diagnostic, RuleError, printable
 
 MOST_REPORTED = 20
 """Faults that one run prints; the rest is counted."""
@@ -109,7 +109,7 @@ class Report:
     def warn(self, span: Span, message: str) -> None:
         """Note something that is legal and probably not meant."""
         place = f"{span.file.name}:{span.line}:{span.column}"
-        self.warnings.setdefault(f"{place}: warning: {message}")
+        self.warnings.setdefault(printable(f"{place}: warning: {message}"))
 
     def check(self) -> None:
         """Raise a RuleError with every fault so far, in the order of the file."""

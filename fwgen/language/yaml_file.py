@@ -64,8 +64,7 @@ def decode(name: str, content: bytes) -> SourceFile:
         if bad := FORBIDDEN.search(line):
             what = "a tab" if bad[0] == "\t" else f"the character U+{ord(bad[0]):04X}"
             hint = "indent with spaces" if bad[0] == "\t" else None
-            shown = SourceFile(name, tuple(FORBIDDEN.sub(" ", text) for text in file.lines))
-            raise fail(Span(shown, number, bad.start() + 1), f"{what} is not allowed", hint)
+            raise fail(Span(file, number, bad.start() + 1), f"{what} is not allowed", hint)
     return file
 
 

@@ -10,7 +10,6 @@ from fwgen.language.declarations import Declarations, MapText, Tensor
 
 PLAIN = re.compile(r"[A-Za-z_][\w ()@*+/.,;=<>!-]*", re.ASCII)
 RESOLVED = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|nan|inf)")
-ESCAPED = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")
 SECTIONS = (("inputs", "input"), ("params", "param"), ("buffers", "buffer"))
 
 
@@ -19,9 +18,12 @@ def scalar(text: str) -> str:
     if PLAIN.fullmatch(text) and not RESOLVED.fullmatch(text) and not text.endswith(" "):
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return re.sub(
-        "[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]", lambda m: f"\\u{ord(m[0]):04x}", quoted
-    )
+    return "".join(c if c.isprintable() else _escape(c) for c in quoted)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def formula(key: str, text: str, indent: str) -> list[str]:

@@ -51,9 +51,9 @@ class Binder:
         if named or len(inputs) != len(self.inputs):
             inputs = self.in_order(inputs, named)
         flat = list(inputs)
-        if self.params or params:
+        if self.params or params is not None:
             flat += _group("params", self.params, params)
-        if self.buffers or buffers:
+        if self.buffers or buffers is not None:
             flat += _group("buffers", self.buffers, buffers)
         flat += self.fresh if initial is None else self.initial(initial, CARRIED[step])
         if isinstance(position, int) and not isinstance(position, bool):

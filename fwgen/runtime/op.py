@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..errors import ArgumentError, UnsupportedError
+from ..errors import UnsupportedError
 from .arguments import PLAIN, check, check_options, check_values
 from .binding import Binder, with_token_axis
 from .differentiable import differentiable
@@ -22,8 +22,8 @@ from .geometry import Tensors
 from .kernels import KEPT, Kernels, Options
 from .prepared import Prepared, look
 from .reference_backend import ReferenceBackend
-from .signature import Signature, StateSpec, TensorSpec
-from .sizes import evaluate
+from .signature import Signature
+from .start import start_states
 from .torch_ops import operators
 
 States = dict[str, torch.Tensor]
@@ -190,27 +190,7 @@ class CompiledRule:
         device: torch.device | str = "cpu",
     ) -> States:
         """The states before the first token, [B, H, *dims]; `sizes` names the dims they need."""
-        if dtype not in (torch.float32, torch.float64):
-            raise ArgumentError(f"dtype: states are float32 or float64, found {dtype}")
-        for name, size in sizes.items():
-            if not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"sizes[{name!r}]: expected a positive int, found {size!r}")
-        states = {}
-        for spec in self.signature.states:
-            shape = (B, H, *_shape(spec, sizes))
-            if spec.init is not None:
-                states[spec.name] = torch.full(shape, spec.init, dtype=dtype, device=device)
-                continue
-            if params is None or spec.name not in params:
-                raise ArgumentError(f"params[{spec.name!r}]: missing; it holds the start value")
-            learned = params[spec.name]
-            if learned.shape != shape[1:]:
-                raise ArgumentError(
-                    f"params[{spec.name!r}]: expected shape {list(shape[1:])}, "
-                    f"found {list(learned.shape)}"
-                )
-            states[spec.name] = learned.to(device, dtype).expand(shape).clone()
-        return states
+        return start_states(self.signature, B, H, sizes, params, dtype, device)
 
     def _run(
         self, flat: list[Any], options: Options, want_final: bool, step: bool
@@ -276,12 +256,3 @@ class CompiledRule:
 
 def _asks_gradient(flat: Tensors) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat)
-
-
-def _shape(spec: StateSpec | TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    try:
-        return tuple(evaluate(dim, sizes) for dim in spec.dims)
-    except KeyError as error:
-        raise ArgumentError(
-            f"sizes: {error.args[0]!r} is missing, a dim of the state {spec.name}"
-        ) from None

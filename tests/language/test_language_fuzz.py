@@ -82,6 +82,7 @@ def judge(text: str | bytes, folder: Path) -> bool:
         message = str(error)
         assert re.match(r".*fuzzed\.yaml:\d+:\d+: error: \S", message), message
         assert len(message.encode()) < 40_000
+        assert message.replace("\n", "").isprintable()
         for fault in error.diagnostics:
             assert fault.line >= 1 and fault.column >= 1
             assert fault.column <= max(1, len(fault.source) + 1) or "not shown" in fault.message

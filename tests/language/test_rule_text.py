@@ -163,7 +163,7 @@ def test_what_is_not_there_is_named(name, tmp_path, monkeypatch):
     with pytest.raises(fwgen.RuleError) as error:
         load_rule(name)
     assert type(error.value).__name__ == "RuleNotFound"
-    shown = name if len(name) < 200 else name[:100]
+    shown = name.replace("\0", "\\x00") if len(name) < 200 else name[:100]
     assert f"`{shown}" in str(error.value) and len(str(error.value)) < 400
     if name == "gated_delte":
         assert "did you mean `gated_delta`?" in str(error.value)

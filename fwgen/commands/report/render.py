@@ -30,7 +30,7 @@ WIDE = 80
 
 def text(rule: Rule, sections: Sequence[Section]) -> str:
     """Plain text."""
-    lines = [f"{rule.name}: {' '.join(rule.doc.split())}".rstrip(": ")]
+    lines = [f"{rule.name}: {rule.summary}".rstrip(": ")]
     for section in sections:
         lines += ["", section.title]
         for block in section.blocks:
@@ -85,8 +85,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def markdown(rule: Rule, sections: Sequence[Section], command: str) -> str:
     """Markdown whose formulas are LaTeX between dollar signs and in `math` fences."""
     lines = [f"# {rule.name}", ""]
-    doc = " ".join(rule.doc.split())
-    lines += [_marked(doc), ""] if doc else []
+    lines += [_marked(rule.summary), ""] if rule.summary else []
     lines += [f"Rule hash `{rule.hash}`, made by `{command}`.", ""]
     lines += ["```yaml", rule.to_yaml().rstrip("\n"), "```"]
     for section in sections:
