@@ -11,10 +11,12 @@ from fwgen.ir.nodes import Apply, Const, Index, IndexValue, Load, Scalar, Statem
 
 def scalars(expression: Scalar) -> Iterator[Scalar]:
     """Every node of a scalar expression, parents first."""
-    yield expression
-    if isinstance(expression, Apply):
-        for argument in expression.args:
-            yield from scalars(argument)
+    todo = [expression]
+    while todo:
+        node = todo.pop()
+        yield node
+        if isinstance(node, Apply):
+            todo += reversed(node.args)
 
 
 def loads(expression: Scalar) -> list[Load]:

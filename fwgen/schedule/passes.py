@@ -76,6 +76,8 @@ class _Planner:
     def __init__(self, arrays: Mapping[str, Array], wide: Collection[str], fixed: Fixed) -> None:
         self.arrays, self.wide, self.fixed = arrays, wide, fixed
         self.passes: list[Pass] = []
+        self.names: dict[int, set[str]] = {}
+        """The arrays that a statement mentions, by its identity."""
 
     def axes(self, statement: Statement) -> list[Var]:
         return target_axes(statement, self.arrays[statement.target].dims)
@@ -102,7 +104,7 @@ class _Planner:
         return sum(weight(v.dim) for v in space) >= 2 and bool(self.loops(statement))
 
     def add(self, statement: Statement) -> None:
-        sources = {*reads(statement), statement.target}
+        sources = self.names[id(statement)] = {*reads(statement), statement.target}
         waits = [n for n, p in enumerate(self.passes) if sources.intersection(p.blocks)]
         after = max(waits, default=-1)
         place = self._wide_place if self.is_large(statement) else self._narrow_place
@@ -145,7 +147,7 @@ class _Planner:
         for number, home in enumerate(self.passes):
             for statement, var in list(zip(home.statements, home.loops, strict=True)):
                 later = self._user(statement.target, number)
-                shared = [s for s in home.statements if statement.target in _names(s)]
+                shared = [s for s in home.statements if statement.target in self.names[id(s)]]
                 if var is None or later is None or shared != [statement]:
                     continue
                 axis = home.blocks[statement.target]
@@ -167,10 +169,10 @@ class _Planner:
 
     def _user(self, array: str, number: int) -> Pass | None:
         """The first pass after that number which mentions an array."""
-        users = [
-            p for p in self.passes[number + 1 :] if any(array in _names(s) for s in p.statements)
-        ]
-        return users[0] if users else None
+        for later in self.passes[number + 1 :]:
+            if any(array in self.names[id(s)] for s in later.statements):
+                return later
+        return None
 
     def _in_block(self, statement: Statement, load: Load, axis: int | None, var: Var) -> bool:
         """Whether an access reads what the same turn of the loop wrote.
@@ -200,7 +202,3 @@ def passes(
         planner.add(statement)
     planner.sink()
     return tuple(p for p in planner.passes if p.statements)
-
-
-def _names(statement: Statement) -> list[str]:
-    return [statement.target, *reads(statement)]
