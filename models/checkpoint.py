@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 import fwgen
 
+from .distributed import gathered, parted_like
+
 LAST, BEST = "checkpoint.safetensors", "best.safetensors"
 FORMAT = "fwgen model 1"
 
@@ -76,32 +78,34 @@ def read(path: Path, prefer: str = BEST) -> Checkpoint:
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    """All that a model has; of one that is parted among processes, put together by all of them."""
+    return {f"model.{name}": gathered(tensor) for name, tensor in model.state_dict().items()}
+
+
+def put_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give the tensors back, named without `model.`."""
+    own = model.state_dict()
+    found = {n: parted_like(t, own[n]) if n in own else t for n, t in tensors.items()}
+    model.load_state_dict(found)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """As `model_tensors`, named by the number of the parameter."""
     slots = optimizer.state_dict()["state"]
-    return {f"optimizer.{i}.{name}": t for i, own in slots.items() for name, t in own.items()}
+    return {
+        f"optimizer.{i}.{name}": gathered(t) for i, own in slots.items() for name, t in own.items()
+    }
 
 
 def put_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Give the slots back; `tensors` are named `index.slot`."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, slot = name.split(".")
+    for key, tensor in tensors.items():
+        index, slot = key.split(".")
+        parameter = parameters[int(index)]
+        if tensor.shape == parameter.shape:  # the number of steps is one for all
+            tensor = parted_like(tensor, parameter)
         state.setdefault(int(index), {})[slot] = tensor
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def random_tensors() -> dict[str, Tensor]:
-    found = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        found["random.cuda"] = torch.cuda.get_rng_state()
-    return found
-
-
-def put_random(tensors: Mapping[str, Tensor]) -> None:
-    torch.set_rng_state(tensors["cpu"])
-    if "cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["cuda"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -91,8 +92,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         return int(args.action(args))
     except (fwgen.ArgumentError, OSError) as error:
-        print(f"fwgen: error: {error}", file=sys.stderr)
+        print(f"fwgen: error{_process()}: {error}", file=sys.stderr)
         return 2
+
+
+def _process() -> str:
+    """Which process of several speaks."""
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    return f" (process {rank} of {size})" if rank and size else ""
 
 
 def _plot(args: argparse.Namespace) -> int:

@@ -151,6 +151,10 @@ class LanguageModel(nn.Module):
         nll = self.output.nll(x.flatten(0, 1), weight, targets.flatten())
         return nll.view_as(targets), after
 
+    def units(self) -> list[tuple[nn.Module, list[str]]]:
+        """Parts whose weights are needed together, and what they are called by besides forward."""
+        return [(block, []) for block in self.blocks]
+
     def read(
         self, tokens: Tensor, state: States | None, position: int, keep_state: bool = True
     ) -> tuple[Tensor, States | None]:

@@ -64,13 +64,14 @@ of 2021; --data is then WikiText-103).
     options.add_rule(parser, "delta")
     options.add_training(parser)
     options.add_run(parser, "runs/lm/DATA/RULE-PRESET-seedN")
+    options.add_processes(parser, "lm")
     parser.add_argument("--no-tensorboard", action="store_true", default=False)
     parser.set_defaults(action=_train)
     return parser
 
 
 def _train(args: argparse.Namespace) -> int:
-    from . import lm_task
+    from . import distributed, lm_task
 
     options.use_threads(args)
     preset = _preset(args)
@@ -78,14 +79,22 @@ def _train(args: argparse.Namespace) -> int:
     if out is None:
         name = f"{options.slug(preset.model.attention.name)}-{args.preset}-seed{preset.run.seed}"
         out = Path("runs", "lm", options.slug(args.data.stem), name)
-    result = lm_task.run(
-        args.data,
-        preset,
-        out,
-        resume=args.resume,
-        overwrite=args.overwrite,
-        tensorboard=not args.no_tensorboard,
-    )
+    with distributed.joined(preset.run.device) as world:
+        result = lm_task.run(
+            args.data,
+            preset,
+            out,
+            resume=args.resume,
+            overwrite=args.overwrite,
+            tensorboard=not args.no_tensorboard,
+            fsdp=args.fsdp,
+        )
+    if world.first:
+        _tell(result, out)
+    return 130 if result["stopped"] == "interrupted" else 0
+
+
+def _tell(result: dict[str, Any], out: Path) -> None:
     last = result["last"] or {}
     print(
         f"{result['name']}: {result['steps']} steps ({result['stopped']}), "
@@ -96,8 +105,6 @@ def _train(args: argparse.Namespace) -> int:
     print(out)
     if result["stopped"] == "interrupted":
         print("stopped; --resume goes on from here", file=sys.stderr)
-        return 130
-    return 0
 
 
 def _preset(args: argparse.Namespace) -> Any:

@@ -17,6 +17,7 @@ import fwgen
 
 from . import checkpoint
 from .data.text import Tokenizer, tokenizer_from
+from .distributed import ALONE, World
 from .lm import LanguageModel, LMConfig, build
 from .settings import at_least, device_of
 
@@ -43,25 +44,35 @@ class EvalConfig:
 
 @torch.no_grad()
 def evaluate(
-    model: LanguageModel, tokenizer: Tokenizer, tokens: Tensor, how: EvalConfig, device: str = "cpu"
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    tokens: Tensor,
+    how: EvalConfig,
+    device: str = "cpu",
+    world: World = ALONE,
 ) -> dict[str, float]:
-    """Mean loss per token (nats) with what follows from it: perplexities, bits per byte."""
+    """Mean loss per token (nats) with what follows from it: perplexities, bits per byte.
+
+    Each process of a `world` judges its share of the streams.
+    """
     share = (len(tokens) - 1) // how.batch
     if share < 1:
         raise fwgen.ArgumentError(f"data: {len(tokens)} tokens are too few for {how.batch} streams")
     used = tokens[: how.batch * share + 1].long()
     x, y = used[:-1].view(how.batch, share), used[1:].view(how.batch, share)
     windows = _overlapping if how.stride else _following
-    total = torch.zeros((), dtype=torch.float64)
-    for nll in windows(model, x.to(device), y.to(device), how):
-        total += nll.double().sum().cpu()
+    rows, counted = world.share(how.batch)
+    own = torch.zeros((), dtype=torch.float64)
+    for nll in windows(model, x[rows].to(device), y[rows].to(device), how):
+        own += nll.double().sum().cpu()
+    total = world.total(own.item() * counted)
     text = tokenizer.decode(used[1:].tolist())
     count, words = how.batch * share, tokenizer.words(used[1:].tolist())
     return {
-        "loss": total.item() / count,
-        "perplexity": _exp(total.item() / count),
-        "word_perplexity": _exp(total.item() / max(1, words)),
-        "bits_per_byte": total.item() / math.log(2) / max(1, len(text.encode())),
+        "loss": total / count,
+        "perplexity": _exp(total / count),
+        "word_perplexity": _exp(total / max(1, words)),
+        "bits_per_byte": total / math.log(2) / max(1, len(text.encode())),
         "tokens": count,
         "words": words,
     }

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from . import checkpoint
 from .attention_config import SOFTMAX, AttentionConfig
-from .data.text import Streams, Tokenizer, digest, learn_tokenizer, read_split, tokenizer_from
+from .data.text import Streams, Tokenizer, digest, learn_in_first, read_split, tokenizer_from
+from .distributed import current
 from .lm import LanguageModel, LMConfig, States, detach, state_tensors, states_from
 from .lm_eval import EvalConfig, evaluate
 from .settings import TrainConfig, at_least, device_of
@@ -114,9 +115,10 @@ class LMTask(Task):
     def __init__(
         self, data: Path, model: LMConfig, run: LMRunConfig, tokenizer: Tokenizer | None = None
     ) -> None:
-        self.run, self.device = run, run.device
+        self.run, self.device, self.world = run, run.device, current()
+        at_least("batch", run.batch, self.world.size)
         text = read_split(data, "train")
-        self.tokenizer = tokenizer or learn_tokenizer(run.tokenizer, text, run.vocab)
+        self.tokenizer = tokenizer or learn_in_first(self.world, run.tokenizer, text, run.vocab)
         tokens = self.tokenizer.encode(text)
         held_out = read_split(data, "valid")
         self.held_out = self.tokenizer.encode(held_out)
@@ -131,7 +133,8 @@ class LMTask(Task):
         self.model: LanguageModel = LanguageModel(self.config).to(run.device)
         generator = torch.Generator().manual_seed(run.seed)
         self.generators = {"streams": generator}
-        self.streams = Streams(tokens, run.batch, run.segment, generator, run.device)
+        self.rows = self.world.rows(run.batch)
+        self.streams = Streams(tokens, run.batch, run.segment, generator, run.device, self.rows)
         self.carried: States | None = None
         self.position = 0  # tokens that the carried state has seen
         self.tokens_per_step = run.batch * run.segment
@@ -141,19 +144,21 @@ class LMTask(Task):
         x, y, first = self.streams.next()
         if first or not self.run.carry:
             self.carried, self.position = None, 0
-        nll, after = self.model(x, y, self.carried, self.position, self.run.carry)
+        call = self.spread or self.model
+        nll, after = call(x, y, self.carried, self.position, self.run.carry)
         self.carried, self.position = detach(after), self.position + x.shape[1]
-        loss: Tensor = nll.mean()
+        loss: Tensor = nll.mean() * (len(x) * self.world.size / self.run.batch)
         return loss
 
     def evaluate(self) -> dict[str, float]:
         context = 0 if self.run.carry else self.run.segment
         how = EvalConfig(self.run.segment, context, 0, self.run.eval_batch)
-        found = evaluate(self.model, self.tokenizer, self.held_out, how, self.device)
+        found = evaluate(self.model, self.tokenizer, self.held_out, how, self.device, self.world)
         return {n: found[n] for n in ("loss", "perplexity", "word_perplexity")}
 
     def state(self) -> dict[str, Tensor]:
-        carried = {f"carried.{name}": x for name, x in state_tensors(self.carried).items()}
+        own, batch = state_tensors(self.carried), self.run.batch
+        carried = {f"carried.{name}": self.world.whole(x, batch) for name, x in own.items()}
         place = {"position": torch.tensor(self.position)} | self.streams.state()
         return super().state() | place | carried
 
@@ -162,7 +167,7 @@ class LMTask(Task):
         self.streams.load_state(state)
         self.position = int(state["position"])
         carried = {n: x for n, x in state.items() if n.startswith("carried.")}
-        carried = {n.removeprefix("carried."): x for n, x in carried.items()}
+        carried = {n.removeprefix("carried."): x[self.rows] for n, x in carried.items()}
         self.carried = states_from(carried, self.device)
 
 
@@ -172,32 +177,20 @@ def run(
     out: Path | None = None,
     *,
     resume: bool = False,
-    overwrite: bool = False,
-    tensorboard: bool = False,
-    **others: Any,
+    **others: Any,  # of `train`
 ) -> dict[str, Any]:
     """Train one model on a corpus; returns what `results.json` holds."""
     tokenizer = None
     if resume and out and (out / checkpoint.LAST).is_file():
         tokenizer = tokenizer_from(checkpoint.read(out / checkpoint.LAST).texts["tokenizer"])
     task = LMTask(data, preset.model, preset.run, tokenizer)
-    about = {
+    about: dict[str, Any] = {
         "task": "lm",
         "name": preset.model.attention.name,
         "config": {"model": asdict(task.config), "run": asdict(preset.run)},
         "data": {"digest": task.digest},
     }
-    return train(
-        task,
-        preset.training,
-        about,
-        out,
-        resume=resume,
-        overwrite=overwrite,
-        tensorboard=tensorboard,
-        label=preset.model.attention.name,
-        **others,
-    )
+    return train(task, preset.training, about, out, resume=resume, label=about["name"], **others)
 
 
 def _texts(config: LMConfig, tokenizer: Tokenizer, data: Path) -> dict[str, str]:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from .distributed import current
+
 EVENTS = "tensorboard"  # folder of the event files
 Row = Mapping[str, float | int | None]
 
@@ -27,7 +29,7 @@ class RunLog:
             desc=label,
             unit="step",
             file=sys.stderr,
-            disable=None,  # where nobody looks
+            disable=None if current().first else True,  # None: where nobody looks
             leave=False,
             mininterval=0.2,
         )

@@ -20,6 +20,7 @@ import fwgen
 
 from . import conventions
 from .attention_config import SOFTMAX, AttentionConfig, compiled
+from .distributed import same_everywhere
 from .settings import at_least
 
 State = dict[str, Tensor]
@@ -123,6 +124,7 @@ class RuleMixer(nn.Module):
             for name in self.fixed:
                 buffer: Tensor = getattr(self, f"fixed_{name}")
                 buffer.copy_(conventions.draw_buffer(name, tuple(buffer.shape)))
+                same_everywhere(buffer)
         self.starts += 1
 
     @torch.no_grad()

@@ -206,6 +206,13 @@ class Translator(nn.Module):
         x = self.decoder_norm(x)
         return self._scores(x if places is None else x[places])
 
+    def units(self) -> list[tuple[nn.Module, list[str]]]:
+        """As that of the language model."""
+        found: list[tuple[nn.Module, list[str]]] = [(layer, []) for layer in self.encoder]
+        for layer in self._decoder():
+            found += [(layer.attention, []), (layer.cross, ["write", "read"]), (layer.feed, [])]
+        return found
+
     def encode(self, source: Tensor, lengths: Tensor) -> Memories:
         """Source [B, S] of `lengths` [B] -> what every decoder layer reads of it."""
         real = torch.arange(source.shape[1], device=source.device) < lengths[:, None]  # [B, S]

@@ -16,7 +16,8 @@ from torch import Tensor
 from . import checkpoint
 from .attention_config import SOFTMAX, AttentionConfig
 from .data.pairs import Batches, Lines, Pairs, end_of, languages_of, read_pairs
-from .data.text import Tokenizer, digest, learn_tokenizer, tokenizer_from
+from .data.text import Tokenizer, digest, learn_in_first, tokenizer_from
+from .distributed import current
 from .nmt import ATTENTIONS, NMTConfig, Translator
 from .settings import TrainConfig, at_least, device_of
 from .task import Task
@@ -104,12 +105,12 @@ class NMTTask(Task):
     def __init__(
         self, data: Path, model: NMTConfig, run: NMTRunConfig, tokenizer: Tokenizer | None = None
     ) -> None:
-        self.run, self.device = run, run.device
+        self.run, self.device, self.world = run, run.device, current()
         self.languages = languages_of(data, run.source, run.target)
         sides = read_pairs(data, "train", self.languages)
         if tokenizer is None:
             text = "".join(f"{line}\n" for side in sides for line in side)
-            tokenizer = learn_tokenizer(run.tokenizer, text, run.vocab)
+            tokenizer = learn_in_first(self.world, run.tokenizer, text, run.vocab)
         self.tokenizer, self.end = tokenizer, end_of(tokenizer)
         self.pairs = Pairs(*(Lines(tokenizer, side) for side in sides))
         held_out = read_pairs(data, "valid", self.languages)
@@ -130,19 +131,26 @@ class NMTTask(Task):
         }
 
     def loss(self) -> Tensor:
-        batch = self.batches.next()
-        scores = self.model(batch.source, batch.lengths, batch.inputs(self.end), batch.real)
-        return F.cross_entropy(scores, batch.target[batch.real], label_smoothing=self.run.smoothing)
+        whole = self.batches.next()
+        rows, counted = self.world.share(len(whole.lengths))
+        batch = whole.part(rows)
+        call = self.spread or self.model
+        scores = call(batch.source, batch.lengths, batch.inputs(self.end), batch.real)
+        target = batch.target[batch.real]
+        loss = F.cross_entropy(scores, target, label_smoothing=self.run.smoothing)
+        return loss * (counted * len(target) * self.world.size / whole.real.sum())
 
     def evaluate(self) -> dict[str, float]:
         """Of held-out target tokens, given those before: mean loss without smoothing, accuracy."""
         total = right = 0.0
         for batch in self.held_out.batches(self.run.batch_tokens):
-            batch = batch.to(self.device)
+            rows, counted = self.world.share(len(batch.lengths))
+            batch = batch.part(rows).to(self.device)
             scores = self.model(batch.source, batch.lengths, batch.inputs(self.end), batch.real)
             target = batch.target[batch.real]
-            total += F.cross_entropy(scores.float(), target, reduction="sum").item()
-            right += int((scores.argmax(-1) == target).sum())
+            total += counted * F.cross_entropy(scores.float(), target, reduction="sum").item()
+            right += counted * int((scores.argmax(-1) == target).sum())
+        total, right = self.world.total(total), self.world.total(right)
         count = len(self.held_out.target.tokens)
         return {
             "loss": total / count,

@@ -75,6 +75,17 @@ def add_run(parser: Parser, folder: str) -> None:
     add("--overwrite", action="store_true", default=False, help="replace the run in the folder")
 
 
+def add_processes(parser: Parser, task: str) -> None:
+    group = parser.add_argument_group(
+        "several processes",
+        f"`torchrun --nproc-per-node N -m fwgen train {task} ...` trains on N GPUs, or in N "
+        "processes on CPUs, which share the rows of each batch",
+    )
+    group.add_argument(
+        "--fsdp", action="store_true", default=False, help="part the weights as well (FSDP2)"
+    )
+
+
 def add_machine(parser: Any) -> None:
     parser.add_argument("--device", help="cpu (default) or cuda")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="of PyTorch")

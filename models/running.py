@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import fwgen
 
-from . import checkpoint
+from . import checkpoint, distributed
 from .settings import PRECISIONS, TrainConfig
 from .task import Task
 
@@ -63,10 +64,17 @@ class Run:
     """A task with its optimiser and progress: one step, one evaluation, save and load."""
 
     def __init__(
-        self, task: Task, config: TrainConfig, about: dict[str, Any], out: Path | None
+        self,
+        task: Task,
+        config: TrainConfig,
+        about: dict[str, Any],
+        out: Path | None,
+        fsdp: bool = False,
     ) -> None:
         self.task, self.config, self.about, self.out = task, config, about, out
-        self.progress = Progress()
+        self.progress, self.world = Progress(), task.world
+        self.spread = task.spread = distributed.spread(task.model, self.world, fsdp)
+        distributed.random_apart(self.world)
         self.tokens_per_step = task.tokens_per_step * config.accumulate
         parameters = [p for p in task.model.parameters() if p.requires_grad]
         groups = [
@@ -92,11 +100,14 @@ class Run:
             group["lr"] = config.rate(progress.step)
         self.optimizer.zero_grad(set_to_none=True)
         value = 0.0
-        for _ in range(config.accumulate):
-            with self._precision():
-                loss = self.task.loss() / config.accumulate
-            torch.autograd.backward(self.scaler.scale(loss))
+        for batch in range(config.accumulate):
+            more = batch + 1 < config.accumulate
+            with distributed.unsynced(self.spread) if more else nullcontext():
+                with self._precision():
+                    loss = self.task.loss() / config.accumulate
+                torch.autograd.backward(self.scaler.scale(loss))
             value += loss.item()
+        value = self.world.total(value) / self.world.size
         if config.clip:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.task.model.parameters(), config.clip)
@@ -110,21 +121,28 @@ class Run:
     def evaluate(self) -> None:
         self.task.model.eval()
         with torch.no_grad(), self._precision():
-            figures = self.task.evaluate()
+            own = self.task.evaluate()
+        figures = self.world.from_first(lambda: own)  # all decide alike, to the last bit
         self.task.model.train()
         if self.progress.record(figures, self.config) and self.out:
-            tensors = checkpoint.model_tensors(self.task.model)
-            checkpoint.write(self.out / checkpoint.BEST, tensors, self.task.texts, self._record())
+            self._write(checkpoint.BEST, checkpoint.model_tensors(self.task.model))
 
     def save(self) -> None:
         if not self.out:
             return
         if self.scaler.is_enabled():
             self.progress.scaler = self.scaler.state_dict()
-        tensors = checkpoint.model_tensors(self.task.model) | checkpoint.random_tensors()
+        tensors = checkpoint.model_tensors(self.task.model)
         tensors |= checkpoint.optimizer_tensors(self.optimizer)
-        tensors |= {f"task.{name}": tensor for name, tensor in self.task.state().items()}
-        checkpoint.write(self.out / checkpoint.LAST, tensors, self.task.texts, self._record())
+        random = distributed.random_states(self.world)
+        for group, found in (("random", random), ("task", self.task.state())):
+            tensors |= {f"{group}.{name}": tensor for name, tensor in found.items()}
+        self._write(checkpoint.LAST, tensors)
+
+    def _write(self, name: str, tensors: dict[str, Tensor]) -> None:
+        if self.out and self.world.first:
+            record = {"about": self.about, "progress": asdict(self.progress)}
+            checkpoint.write(self.out / name, tensors, self.task.texts, record)
 
     def load(self) -> None:
         """Put everything back; raises ArgumentError if what lies there is another run's."""
@@ -142,9 +160,9 @@ class Run:
             changed.append("the text of its rule is another one")
         if changed:
             raise fwgen.ArgumentError(f"resume: {self.out} is another run: " + "; ".join(changed))
-        self.task.model.load_state_dict(found.group("model"))
+        checkpoint.put_model(self.task.model, found.group("model"))
         checkpoint.put_optimizer(self.optimizer, found.group("optimizer"))
-        checkpoint.put_random(found.group("random"))
+        distributed.put_random(found.group("random"), self.world)
         self.task.load_state(found.group("task"))
         self.progress = Progress(**found.run["progress"])
         if self.progress.scaler:
@@ -167,9 +185,6 @@ class Run:
             "history": progress.history,
             "versions": {"fwgen": fwgen.__version__, "torch": torch.__version__},
         }
-
-    def _record(self) -> dict[str, Any]:
-        return {"about": self.about, "progress": asdict(self.progress)}
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.kind, self.dtype, enabled=self.dtype is not None)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from .distributed import ALONE, World
+
 
 class Task:
     """What the loop trains: a model, its data, its loss.
@@ -19,6 +21,11 @@ class Task:
     model: nn.Module
     tokens_per_step: int  # of one `loss()`
     device: str = "cpu"
+    # Of a task for several processes: which one this is, and what `loss` calls for the model: the
+    # model, or it in a wrapper that averages the gradients. Its `loss` and `evaluate` compute the
+    # rows of this process; the mean of the losses over the processes is the loss.
+    world: World = ALONE
+    spread: nn.Module | None = None
     generators: Mapping[str, torch.Generator]
     texts: Mapping[str, str] = {}  # what a checkpoint needs to be used alone: rule, tokenizer
 

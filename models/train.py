@@ -24,12 +24,13 @@ from typing import Any
 
 import fwgen
 
-from . import checkpoint
+from . import checkpoint, distributed
 from .log import EVENTS, RunLog
 from .running import Run
 from .settings import TrainConfig
 from .task import Task
 
+OnStep = Callable[[int, float], None] | None
 OWN_FILES = (checkpoint.LAST, checkpoint.BEST, "results.json", "history.csv")
 
 
@@ -42,55 +43,68 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     tensorboard: bool = False,
-    on_step: Callable[[int, float], None] | None = None,
+    on_step: OnStep = None,
     label: str = "",
+    fsdp: bool = False,
 ) -> dict[str, Any]:
     """Train until solved, out of patience or out of steps; the result is also `out/results.json`.
 
     `about` describes the run and must be equal when it is resumed, or ArgumentError tells what
     differs; so it is when `out` holds a run and neither `resume` nor `overwrite` is asked for.
-    Without `out` nothing is written. SIGINT and SIGTERM write a checkpoint and stop.
+    Without `out` nothing is written. SIGINT and SIGTERM write a checkpoint and stop. Of several
+    processes (see `distributed`) all call this; with `fsdp` each holds a part of the weights.
     """
-    run = Run(task, config, json.loads(json.dumps({**about, "train": asdict(config)})), out)
+    world = task.world
+    if distributed.launched() > world.size:
+        raise fwgen.ArgumentError(
+            f"{about['task']}: expected one process, torchrun has started {distributed.launched()}"
+        )
+    run = Run(task, config, json.loads(json.dumps({**about, "train": asdict(config)})), out, fsdp)
     if resume and out:
         run.load()
     elif out:
-        _claim(out, overwrite)
+        world.from_first(lambda: _claim(out, overwrite))
     progress = run.progress
     if progress.stopped in ("interrupted", "steps"):  # more steps may have been asked for
         progress.stopped = ""
-    log = RunLog(out, tensorboard, config.steps, progress.step, label)
-    start = time.perf_counter() - progress.seconds
+    log = RunLog(out if world.first else None, tensorboard, config.steps, progress.step, label)
     try:
         with _stop_signals() as stop_asked:
-            while not progress.stopped and progress.step < config.steps:
-                before = time.perf_counter()
-                value = run.step()
-                progress.train_seconds += time.perf_counter() - before
-                if on_step:
-                    on_step(progress.step, value)
-                rate = progress.step * run.tokens_per_step / max(progress.train_seconds, 1e-9)
-                if log.step():
-                    last = progress.history[-1]["loss"] if progress.history else None
-                    log.show(value, last, rate)
-                if progress.step % config.log_every == 0:
-                    lr = config.rate(progress.step - 1)
-                    log.scalars(progress.step, {"loss": value, "lr": lr, "tokens/s": rate})
-                if progress.step % config.eval_every == 0 or progress.step == config.steps:
-                    run.evaluate()
-                    log.evaluation(progress.history)
-                if stop_asked():
-                    progress.stopped = progress.stopped or "interrupted"
-                progress.seconds = time.perf_counter() - start
-                if progress.stopped or progress.step % config.checkpoint_every == 0:
-                    run.save()
+            _loop(run, log, stop_asked, on_step)
     finally:
         log.close()
     progress.stopped = progress.stopped or "steps"
     result = run.summary()
-    if out:
+    if out and world.first:
         _write_json(out / "results.json", result)
     return result
+
+
+def _loop(run: Run, log: RunLog, stop_asked: Callable[[], bool], on_step: OnStep) -> None:
+    """Steps, evaluations and checkpoints until the run has a reason to stop."""
+    progress, config = run.progress, run.config
+    start = time.perf_counter() - progress.seconds
+    while not progress.stopped and progress.step < config.steps:
+        before = time.perf_counter()
+        value = run.step()
+        progress.train_seconds += time.perf_counter() - before
+        if on_step:
+            on_step(progress.step, value)
+        rate = progress.step * run.tokens_per_step / max(progress.train_seconds, 1e-9)
+        if log.step():
+            last = progress.history[-1]["loss"] if progress.history else None
+            log.show(value, last, rate)
+        if progress.step % config.log_every == 0:
+            lr = config.rate(progress.step - 1)
+            log.scalars(progress.step, {"loss": value, "lr": lr, "tokens/s": rate})
+        if progress.step % config.eval_every == 0 or progress.step == config.steps:
+            run.evaluate()
+            log.evaluation(progress.history)
+        if run.world.total(stop_asked()):  # a signal may reach the processes in different steps
+            progress.stopped = progress.stopped or "interrupted"
+        progress.seconds = time.perf_counter() - start
+        if progress.stopped or progress.step % config.checkpoint_every == 0:
+            run.save()
 
 
 def _claim(out: Path, overwrite: bool) -> None:

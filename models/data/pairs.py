@@ -124,6 +124,10 @@ class Batch:
         """What the decoder reads: the target, one place later."""
         return torch.cat([torch.full_like(self.target[:, :1], end), self.target[:, :-1]], 1)
 
+    def part(self, rows: slice) -> Batch:
+        """Some of the sentences; the padding stays."""
+        return Batch(*(x[rows] for x in (self.source, self.lengths, self.target, self.real)))
+
     def to(self, device: str) -> Batch:
         fields = (self.source, self.lengths, self.target, self.real)
         return Batch(*(tensor.to(device) for tensor in fields))

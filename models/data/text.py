@@ -19,6 +19,8 @@ from torch import Tensor
 
 import fwgen
 
+from ..distributed import World
+
 SPLITS = ("train", "valid", "test")
 NAMES = ("{}.txt", "wiki.{}.tokens", "wiki.{}.raw")
 LINES = 20_000  # encoded at once
@@ -181,6 +183,12 @@ def learn_tokenizer(kind: str, text: str, vocab: int) -> Tokenizer:
     raise fwgen.ArgumentError(f"tokenizer: expected bytes, words or bpe, got {kind}")
 
 
+def learn_in_first(world: World, kind: str, text: str, vocab: int) -> Tokenizer:
+    """`learn_tokenizer` in the first process; the others are told."""
+    learned = world.from_first(lambda: learn_tokenizer(kind, text, vocab).to_text())
+    return tokenizer_from(learned)
+
+
 def tokenizer_from(text: str) -> Tokenizer:
     """What `to_text` wrote."""
     found = json.loads(text)
@@ -196,11 +204,18 @@ class Streams:
     """A batch of contiguous streams: row b reads its own share of the tokens, segment by segment.
 
     `first` of a segment tells that a new pass begins, where carried states end. Passes start at
-    different offsets, drawn from the generator, so segments are not cut at the same places.
+    different offsets, drawn from the generator, so segments are not cut at the same places. With
+    `rows` only these are read.
     """
 
     def __init__(
-        self, tokens: Tensor, batch: int, length: int, generator: torch.Generator, device: str
+        self,
+        tokens: Tensor,
+        batch: int,
+        length: int,
+        generator: torch.Generator,
+        device: str,
+        rows: slice = slice(None),
     ) -> None:
         self.share = (len(tokens) - 1) // batch
         if self.share < length:
@@ -209,8 +224,8 @@ class Streams:
                 f"tokens, the training text has {len(tokens)}"
             )
         used = tokens[: batch * self.share + 1]
-        self.inputs = used[:-1].view(batch, self.share)
-        self.targets = used[1:].view(batch, self.share)
+        self.inputs = used[:-1].view(batch, self.share)[rows]
+        self.targets = used[1:].view(batch, self.share)[rows]
         self.length, self.generator, self.device = length, generator, device
         self.column = self.share  # a pass begins with the first segment
 
