@@ -2,48 +2,63 @@
 
 Knows nothing of the compiler: a line `d_k[j] = sum_i d_W[i, j] * u[i] - d_p * q[j]` is split at its
 signs, and every term is evaluated by Python for all values of its letters.
+
+Numbers have `DIGITS` decimal digits, so that differences of a page's results are derivatives to far
+more digits than a double has: nothing cancels, and no kink is near enough to be stepped over.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath
 import numpy as np
 
 Values = dict[str, np.ndarray]
-Frozen = dict[tuple[Any, ...], float]
+Number = Any  # of mpmath, which has no types
+Frozen = dict[tuple[Any, ...], Number]
 
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "exp": math.exp,
-    "log": math.log,
-    "log1p": math.log1p,
-    "expm1": math.expm1,
-    "erf": math.erf,
-    "sqrt": math.sqrt,
-    "rsqrt": lambda x: x**-0.5,
+DIGITS = 60
+exact = mpmath.MPContext()
+exact.dps = DIGITS
+FUNCTIONS: dict[str, Callable[..., Number]] = {
+    "exp": exact.exp,
+    "log": exact.log,
+    "log1p": exact.log1p,
+    "expm1": exact.expm1,
+    "erf": exact.erf,
+    "sqrt": exact.sqrt,
+    "rsqrt": lambda x: 1 / exact.sqrt(x),
     "abs": abs,
-    "sign": lambda x: float(np.sign(x)),
-    "sin": math.sin,
-    "cos": math.cos,
-    "tanh": math.tanh,
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "logsigmoid": lambda x: -math.log1p(math.exp(-x)),
-    "softplus": lambda x: math.log1p(math.exp(x)),
-    "relu": lambda x: max(x, 0.0),
-    "elu": lambda x: x if x > 0 else math.expm1(x),
-    "silu": lambda x: x / (1 + math.exp(-x)),
-    "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    "sign": exact.sign,
+    "sin": exact.sin,
+    "cos": exact.cos,
+    "tanh": exact.tanh,
+    "sigmoid": lambda x: 1 / (1 + exact.exp(-x)),
+    "logsigmoid": lambda x: -exact.log1p(exact.exp(-x)),
+    "softplus": lambda x: exact.log1p(exact.exp(x)),
+    "relu": lambda x: max(x, 0),
+    "elu": lambda x: x if x > 0 else exact.expm1(x),
+    "silu": lambda x: x / (1 + exact.exp(-x)),
+    "gelu": lambda x: x * (1 + exact.erf(x / exact.sqrt(2))) / 2,
     "square": lambda x: x * x,
     "maximum": max,
     "minimum": min,
     "clamp": lambda x, low, high: min(max(x, low), high),
 }
-FOLDS: dict[str, Callable[[Iterator[float]], float]] = {"sum": math.fsum, "max": max, "min": min}
+FOLDS: dict[str, Callable[[Iterator[Number]], Number]] = {"sum": sum, "max": max, "min": min}
+
+
+def numbers(array: Any) -> np.ndarray:
+    """An array of `DIGITS` digits."""
+    found = np.empty(np.shape(array), dtype=object)
+    for place, value in np.ndenumerate(np.asarray(array)):
+        found[place] = exact.mpf(value)
+    return found
 
 
 def paragraphs(text: str, section: str) -> list[list[str]]:
@@ -110,8 +125,8 @@ class _Equation:
         for point in _points(letters, accesses, run, self.ranges):
             place = tuple(int(eval(text, {**run.sizes, **point})) for text in self.places)
             place = tuple(n % size for n, size in zip(place, array.shape, strict=True))
-            found = math.fsum(term.value(point, run, self.ranges) for term in self.terms)
-            array[place] = found + (array[place] if self.adds else 0.0)
+            found = sum(term.value(point, run, self.ranges) for term in self.terms)
+            array[place] = exact.mpf(found + (array[place] if self.adds else 0))
 
 
 class _Term:
@@ -123,7 +138,7 @@ class _Term:
         self.accesses = list(_accesses(self.text))
         self.code = compile(_lazy(_python(self.text)), "<term>", "eval")
 
-    def value(self, point: Mapping[str, int], run: _Run, ranges: Mapping[str, str]) -> float:
+    def value(self, point: Mapping[str, int], run: _Run, ranges: Mapping[str, str]) -> Number:
         if self.fold is None:
             found = self._at(point, run)
         else:
@@ -131,8 +146,8 @@ class _Term:
             found = FOLDS[self.fold](self._at({**point, **more}, run) for more in inner)
         return -found if self.negative else found
 
-    def _at(self, point: Mapping[str, int], run: _Run) -> float:
-        def stop_gradient(x: float) -> float:
+    def _at(self, point: Mapping[str, int], run: _Run) -> Number:
+        def stop_gradient(x: Number) -> Number:
             key = (self.text, *sorted(point.items()))
             if run.record:
                 run.frozen[key] = x
@@ -140,7 +155,7 @@ class _Term:
 
         scope = _Scope(run.values, {**run.sizes, **point, "t": run.t})
         scope |= {"stop_gradient": stop_gradient}
-        return float(eval(self.code, scope))
+        return eval(self.code, scope)
 
 
 class _Scope(dict[str, Any]):
@@ -152,10 +167,10 @@ class _Scope(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         array = self.arrays[name]
-        return float(array) if array.ndim == 0 else array
+        return array.item() if array.ndim == 0 else array
 
 
-def _select(condition: bool, taken: Callable[[], float], other: Callable[[], float]) -> float:
+def _select(condition: bool, taken: Callable[[], Number], other: Callable[[], Number]) -> Number:
     return taken() if condition else other()
 
 
