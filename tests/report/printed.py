@@ -57,7 +57,7 @@ def numbers(array: Any) -> np.ndarray:
     """An array of `DIGITS` digits."""
     found = np.empty(np.shape(array), dtype=object)
     for place, value in np.ndenumerate(np.asarray(array)):
-        found[place] = exact.mpf(value)
+        found[place] = value if isinstance(value, exact.mpf) else exact.mpf(float(value))
     return found
 
 

@@ -18,6 +18,7 @@ from fwgen.driver import compile_rule
 from fwgen.ir.interpret import run_step
 from fwgen.ir.nodes import Step
 from fwgen.language import load_rule
+from report.differences import errors
 from report.linked import moved
 from report.printed import FUNCTIONS, Page, paragraphs
 from sequences import draw
@@ -51,6 +52,9 @@ def check(rule: random_rules.RandomRule, path: Path) -> None:
                 assert equation.names - equation.letters <= known, equation.target
                 known.add(equation.target)
     holds(made.step)
+    for seed in range(2):
+        for wanted, error in errors(made, SIZES, seed).items():
+            assert error <= 1e-15, f"{wanted}: {error}"  # constants are printed as doubles
 
 
 def holds(step: Step) -> None:

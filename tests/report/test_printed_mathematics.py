@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
 import pytest
 
 from fwgen.commands.report import report_text
 from fwgen.driver import Compilation, compile_rule
-from fwgen.ir.nodes import Array
 from fwgen.language import list_rules, load_rule
-from report.printed import FUNCTIONS, Frozen, Number, Page, Values, exact, numbers, paragraphs
-
-FLOOR = 1e-30
-"""What roundings may come to, of the loss."""
+from report.differences import errors
+from report.printed import FUNCTIONS, Page, numbers, paragraphs
 
 
 @cache
@@ -27,65 +23,13 @@ def sizes_of(made: Compilation) -> dict[str, int]:
     return {name: {"K": 3, "V": 2, "D": 3, "R": 2}.get(name, 2) for name in sorted(names)}
 
 
-def blank(arrays: tuple[Array, ...], sizes: dict[str, int]) -> Values:
-    return {a.name: numbers(np.zeros([d.evaluate(sizes) for d in a.dims])) for a in arrays}
-
-
-class Printed:
-    """A report's equations at a drawn point: its gradients, and the loss that they are of."""
-
-    def __init__(self, made: Compilation, sizes: dict[str, int], seed: int) -> None:
-        self.made, text, t = made, report_text(made), 3
-        rng, backward = np.random.default_rng(seed), made.backward
-        (forward_lines,) = paragraphs(text, "Forward")
-        lines = [line for block in paragraphs(text, "Backward") for line in block]
-        self.forward, rest = Page(forward_lines, sizes, t), Page(lines, sizes, t)
-        self.blank = blank(made.step.arrays, sizes)
-        self.values = blank((*made.step.arrays, *backward.forward.arrays, *backward.arrays), sizes)
-        self.given = {}
-        for array in made.step.arrays:
-            if array.role != "local":
-                drawn = rng.standard_normal(self.values[array.name].shape)
-                self.given[array.name] = numbers(drawn if array.floating else drawn > 0)
-        self.values |= {name: x.copy() for name, x in self.given.items()}
-        self.frozen: Frozen = {}
-        self.forward.run(self.values, self.frozen)
-        shapes = {name: self.values[name].shape for name, _ in backward.seeds}
-        self.weights = {name: numbers(rng.standard_normal(s)) for name, s in shapes.items()}
-        self.values |= {seed: self.weights[name].copy() for name, seed in backward.seeds}
-        rest.run(self.values, self.frozen, record=False)
-
-    def loss(self, moved: Values) -> Number:
-        scratch = {n: x.copy() for n, x in self.blank.items()} | self.given | moved
-        self.forward.run(scratch, self.frozen, record=False)
-        return sum(numbers(w * scratch[n]).sum() for n, w in self.weights.items())
-
-    def slope(self, name: str, along: np.ndarray) -> Number:
-        """The derivative of the loss along a direction.
-
-        A central difference is wrong by h^2 of the third derivative, 1e-40 of it, and by roundings
-        of 1e-60 / h = 1e-40 of the loss; a kink would have to lie within 1e-20.
-        """
-        h = exact.mpf(10) ** -20
-        there, back = (
-            self.loss({name: numbers(self.given[name] + s * h * along)}) for s in (1, -1)
-        )
-        return (there - back) / (2 * h)
-
-
 @pytest.mark.parametrize("name", list_rules())
 def test_printed_gradients_are_derivatives_of_the_printed_forward(name: str) -> None:
     """At every point: the differences are exact enough that no seed needs to be chosen."""
     made = compiled(name)
     for seed in range(2):
-        printed, rng = Printed(made, sizes_of(made), seed), np.random.default_rng(100 + seed)
-        for wanted, adjoint in made.backward.results:
-            along = numbers(rng.standard_normal(printed.values[wanted].shape))
-            slope = printed.slope(wanted, along)
-            parts = np.ravel(0 if adjoint is None else printed.values[adjoint] * along)
-            size = max(abs(slope), np.abs(parts).sum())
-            allowed = 1e-20 * size + FLOOR * abs(printed.loss({}))  # of a gradient that is 0
-            assert abs(parts.sum() - slope) <= allowed, f"{wanted}: {parts.sum()} not {slope}"
+        for wanted, error in errors(made, sizes_of(made), seed).items():
+            assert error <= 1e-20, f"{wanted}: {error}"
 
 
 @pytest.mark.parametrize("name", list_rules())
@@ -123,3 +67,14 @@ def test_a_wrong_line_is_found() -> None:
     assert values["b"] == 5 and values["d"].tolist() == [-2.0, -4.0]
     Page(["d[i] = select(a[i] > 1, log(a[i] - 1), 0) + max_i a[i] (i < n)"], {"n": 1}).run(values)
     assert values["d"].tolist() == [1.0, -4.0]
+
+
+def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled("deltanet")
+    text = report_text(made)
+    assert all(error <= 1e-20 for error in errors(made, sizes_of(made), 0).values())
+    for old, new in (("(v[i] - p[i])", "(v[i] + p[i])"), ("d_beta = ", "d_beta = d_beta - ")):
+        assert old in text
+        wrong = text.replace(old, new, 1)
+        monkeypatch.setattr("report.differences.report_text", lambda made, wrong=wrong: wrong)
+        assert max(errors(made, sizes_of(made), 0).values()) > 0.01
