@@ -67,8 +67,10 @@ def compile_rule(
     verify(backward, "backward")
     early = part_states(hoist(read_old_states(normal.step)))
     verify(early, "old reads")
-    plan = cpu_plan(differentiate(early), lambda adjoint: telescope(adjoint, normal.decays))
-    signature = signature_of(rule.hash, step, normal, backward, saved_tensors(plan))
+    normal_backward = differentiate(early)
+    plan = cpu_plan(normal_backward, lambda adjoint: telescope(adjoint, normal.decays))
+    backwards = (backward, normal_backward)
+    signature = signature_of(rule.hash, step, normal, backwards, saved_tensors(plan))
     sources = {"reference.py": reference_source(step)}
     if "cpu" in targets:
         sources["cpu.cpp"] = cpu_source(plan, step, free_dims(step))

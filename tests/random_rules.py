@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from witnesses import Witness, evaluator
 from witnesses.table import Values
 
-SIZES = {"K": 4, "V": 3}
+SIZES = [{"K": 4, "V": 3}, {"K": 9, "V": 17}]  # one vector of lanes, and several with a rest
 
 # Body of `phi(x)` and the dim of its value.
 MAPS = {
@@ -45,6 +45,19 @@ FORMULAS["V"] += ['einsum("ij,j->i", {W}, {F})', "max({W}, axis=1)"]
 FORMULAS["W"] += ["{W} + {s} * outer({V} - {W} @ {F}, {F})", "softmax({W}, axis=1)"]
 FORMULAS["W"] += ["row(sigmoid({F})) * {W} + col({V}) * row({F})", "A @ {W}"]
 FORMULAS["W"] += ['einsum("ik,kj->ij", A, {W})', "(1 - outer(sigmoid({V}), sigmoid({F}))) * {W}"]
+# Parts of a matrix: what they leave out must not be touched, and starts from zeros backwards.
+FORMULAS["s"] += ["{W}[1, 0]", "norm({W})", "sum(l2norm({W}, axis=0))"]
+FORMULAS["F"] += ["{W}[0]", "{V}[0:2] @ {W}[1:3]", "max({W}, axis=0)"]
+FORMULAS["V"] += ["{W}[:, 1]", "{W}[:, 0:2] @ {F}[1:3]"]
+FORMULAS["W"] += ["l2norm({W}, axis=0)", "outer({W}[:, 0], {F})", "{W} - 0.5 * prev(W)"]
+# Outputs besides a vector of values: dims, their text in a witness, the expression.
+OUTPUTS = {
+    "V": "{V}",
+    "F": "{F}",
+    "V F": "{W}",
+    "VF": "flatten({W})",
+    "F+VF": "concat({W}[0], flatten({W}))",
+}
 BOUNDED = {"W": "0.3 * {W} + 0.5 * tanh({W})", "V": "tanh({V})", "F": "tanh({F})"}
 
 
@@ -56,6 +69,8 @@ class RandomRule:
     inputs: dict[str, str]
     states: dict[str, str]
     features: Callable[[dict[str, int]], int]
+    output: str = "V"
+    sizes: int = 0
 
     def witness(self) -> Witness:
         """The second evaluator's reading of the text."""
@@ -70,10 +85,16 @@ class RandomRule:
             step,
             self.inputs,
             self.states,
-            "V",
+            {"VF": "X", "F+VF": "Y"}.get(self.output, self.output),
             params={"A": "V V"},
             buffers={"c": "V"},
-            derived={"K": lambda s: SIZES["K"], "V": lambda s: SIZES["V"], "F": self.features},
+            derived={
+                "K": lambda s: SIZES[self.sizes]["K"],
+                "V": lambda s: SIZES[self.sizes]["V"],
+                "F": self.features,
+                "X": lambda s: s["V"] * s["F"],
+                "Y": lambda s: s["F"] + s["V"] * s["F"],
+            },
             draw={"W": "small"},
             uses_position="t" in self.text,
         )
@@ -129,14 +150,27 @@ def rules(draw) -> RandomRule:
             lines.append(f"{state} = {BOUNDED[kind].replace('{' + kind + '}', state)}")
     if draw(st.booleans()):
         lines += ["for i in range(1, 3):", "  W = W + 0.1 * i * outer(v, phi(k))"]
-    output = draw(expressions("V", names, 2))
-    text = _text(body, states, lines, output)
+    output = draw(st.sampled_from(["V", "V", *OUTPUTS]))
+    value = OUTPUTS[output]
+    for kind in "VFW":
+        while "{" + kind + "}" in value:
+            value = value.replace("{" + kind + "}", draw(_closed(kind, names)), 1)
+    text = _text(body, states, lines, value)
     return RandomRule(
         text,
         {"q": "K", "k": "K", "g": "K", "v": "V", "s": ""},
         states,
         lambda s: times * s["K"] + plus,
+        output,
+        draw(st.integers(0, len(SIZES) - 1)),
     )
+
+
+@st.composite
+def _closed(draw, kind: str, names: dict[str, list[str]]) -> str:
+    """A formula that may stand wherever a name may."""
+    inner = draw(expressions(kind, names, 2))
+    return f"({inner})" if " " in inner or inner.startswith("-") else inner
 
 
 def _text(body: str, states: dict[str, str], lines: list[str], output: str) -> str:

@@ -36,7 +36,7 @@ def both(c: Construct, p: problems.Problem) -> tuple[dict, dict]:
 def without_kernels(rule: fwgen.Rule) -> CompiledRule:
     """The operator as far as the language, the algebra and the reference make it."""
     step = lower(rule)
-    signature = signature_of(rule.hash, step, normalise(step), differentiate(hoist(step)), ())
+    signature = signature_of(rule.hash, step, normalise(step), [differentiate(hoist(step))], ())
     return CompiledRule(signature, {"reference.py": reference_source(step)}, rule)
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from fwgen.algebra.derivatives import partials
 from fwgen.algebra.gather import gathered
-from fwgen.algebra.names import Names
 from fwgen.algebra.products import ONE, ZERO, Product, build_product, collect
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import (
     Apply,
     Array,

@@ -22,8 +22,9 @@ from fwgen.algebra.groups import (
     stays_whole,
 )
 from fwgen.algebra.guards import guard
-from fwgen.algebra.names import Names, statement_key
+from fwgen.algebra.keys import statement_key
 from fwgen.algebra.products import Product, build_product, build_sum, multiply, terms_of
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import (
     Apply,
     Array,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fwgen.algebra.affine import Domain, Part, collapsed
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import Apply, Array, Const, Load, Scalar, Statement, Step, Var
 from fwgen.ir.ops import OPS
 from fwgen.ir.walk import rename, substitute, variables
@@ -161,20 +162,11 @@ def _axis(factor: Load, axes: Sequence[Var]) -> Axis | None:
     return None if not own else "key" if own[0] == axes[-1] else "value"
 
 
-def _unused(step: Step, stem: str) -> str:
-    taken = {array.name for array in step.arrays}
-    name, number = stem, 0
-    while name in taken:
-        number += 1
-        name = f"{stem}_{number}"
-    return name
-
-
 def _named(step: Step, state: str, array: str, generated: Collection[str]) -> tuple[Step, str]:
     """Give a generated decay array the name that says so."""
     if array not in generated or array.startswith("d_"):
         return step, array
-    name = _unused(step, f"d_{state}")
+    name = Names(a.name for a in step.arrays).fresh(f"d_{state}")
     arrays = tuple(replace(a, name=name) if a.name == array else a for a in step.arrays)
     statements = tuple(rename(statement, {array: name}) for statement in step.statements)
     return replace(step, arrays=arrays, statements=statements), name
@@ -187,7 +179,7 @@ def _split(step: Step, array: str) -> tuple[Step, str | None]:
     log = None if definition is None else logarithm(definition.body, definitions)
     if definition is None or log is None:
         return step, None
-    name = _unused(step, f"log_{array}")
+    name = Names(a.name for a in step.arrays).fresh(f"log_{array}")
     first = replace(definition, target=name, body=log)
     second = replace(definition, body=Apply("exp", (Load(name, definition.index),)))
     position = step.statements.index(definition)

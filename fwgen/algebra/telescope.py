@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 
 from fwgen.algebra.normal import Decay
 from fwgen.ir.affine import Update, affine_update
-from fwgen.ir.carries import Carry, Telescoped
+from fwgen.ir.carries import Carry, Telescoped, is_mark
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import Apply, Array, Backward, Const, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.terms import Term, terms, total
 from fwgen.ir.walk import loads, reads
@@ -73,6 +74,8 @@ def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, 
     if not regular or update is None or logarithm is None:
         return backward, made
     cores: dict[int, _Core] = {}
+    names = Names(a.name for a in (*step.arrays, *backward.arrays, *made.arrays))
+    shares: dict[str, str] = {}
     for number, statement in enumerate(backward.statements):
         through = {seed, state.old}.intersection(reads(statement))
         if through and statement is not both[0] and statement.target != old:
@@ -80,8 +83,10 @@ def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, 
             if vector is not None:
                 read = seed not in reads(statement)
                 part = "read" if read else "written"
-                name = f"{statement.target}_{part}_{state.name}"
-                cores[number] = _Core(vector, name, read)
+                base = f"{statement.target}_{part}_{state.name}"
+                if base not in shares:
+                    shares[base] = names.fresh(base)
+                cores[number] = _Core(vector, shares[base], read)
     if not _complete(step, state.old, decay.array, update, list(cores.values())):
         return backward, made
     after = _with_cores(backward, cores, both[0])
@@ -207,9 +212,12 @@ def _sums(
     along = bool(backward.forward.array(decay.array).dims)
     free = (key,) if along else ()
     index = tuple(Index.of(var) for var in free)
-    name = {n: f"{n}_{decay.state}" for n in ("m", "m_next", "m_end", "l", "wrote", "reads")}
+    arrays_ = (*backward.forward.arrays, *backward.arrays, *made.arrays)
+    fresh = Names(a.name for a in arrays_).fresh
+    kinds = ("m", "m_next", "m_end", "l", "wrote", "reads")
+    name = {n: fresh(f"{n}_{decay.state}") for n in kinds}
     arrays = [Array(n, tuple(v.dim for v in free), "local") for n in name.values()]
-    last = Array(f"last_{seed}", backward.forward.array(old).dims, "seed", of=decay.state)
+    last = Array(fresh(f"last_{seed}"), backward.forward.array(old).dims, "seed", of=decay.state)
     statements = []
 
     def add(target: str, parts: list[Term], sums: tuple[Var, ...] = ()) -> None:
@@ -225,13 +233,16 @@ def _sums(
         return Term(negative, (Load(name[which], index),))
 
     over = () if along else (key,)
-    inner = Load("inner", ())
-    arrays += [Array("inner", (), "seed", of="inner")] if not made.arrays else []
+    marks = {a.of: a for a in made.arrays if is_mark(a)}
+    if "mark inner" not in marks:
+        marks["mark inner"] = Array(fresh("inner"), (), "seed", of="mark inner")
+        arrays.append(marks["mark inner"])
+    inner = Load(marks["mark inner"].name, ())
     writes = sum_of([c for c in cores if not c.read])
     add(name["wrote"], [Term(False, (inner, *t.factors)) for t in writes], over)
     add(name["reads"], sum_of([c for c in cores if c.read]), over)
-    held = Load(f"held_{decay.state}", ())
-    arrays.append(Array(held.array, (), "seed", of="held"))
+    held = Load(fresh(f"held_{decay.state}"), ())
+    arrays.append(Array(held.array, (), "seed", of=f"mark held {decay.state}"))
     difference = total([term("m_next"), term("wrote", True)])
     reset = Apply("lt", (Load(logarithm, index), Const(RESET)))
     add(name["l"], [Term(False, (held, Apply("select", (reset, Const(0.0), difference))))])

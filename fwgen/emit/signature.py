@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 
 def signature_of(
-    digest: str, step: Step, normal: Normal, backward: Backward, saved: Sequence[Saved]
+    digest: str,
+    step: Step,
+    normal: Normal,
+    backwards: Sequence[Backward],
+    saved: Sequence[Saved],
 ) -> Signature:
     """The signature of a step; `digest` is the rule's hash.
 
     `saved` is what the kernels keep for the backward pass. Tensors whose adjoint is zero everywhere
-    are recorded, so that kernels need not write those zeros.
+    are recorded, so that kernels need not write those zeros. `backwards` are derived from forms of
+    the step; where one of them finds a zero, another may have terms that cancel.
     """
-    results = dict(backward.results)
+    results = [(n, adjoint) for b in backwards for n, adjoint in b.results]
     owners = {state.old: state.name for state in step.states}
-    constant = tuple(owners.get(n, n) for n, adjoint in results.items() if adjoint is None)
+    constant = tuple(dict.fromkeys(owners.get(n, n) for n, found in results if found is None))
     return Signature(
         name=step.name,
         hash=digest,

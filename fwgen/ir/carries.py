@@ -27,12 +27,17 @@ class Telescoped:
 
     `carries` and `statements` run backward in time, after all other gradients of a token are
     known. `finale` gives their start values; it runs before the last token's update, and reads the
-    state before that token and the adjoint of the one after it. The scalar array `inner` is 1 at
-    every token but the last, where it is 0; `held_<state>` is 1 at every token but a first one
-    whose old state is zero, where it is 0.
+    state before that token and the adjoint of the one after it. The scalar array of
+    `mark inner` is 1 at every token but the last, where it is 0; that of `mark held <state>` is 1
+    at every token but a first one whose old state is zero, where it is 0.
     """
 
     arrays: tuple[Array, ...] = ()
     carries: tuple[Carry, ...] = ()
     statements: tuple[Statement, ...] = ()
     finale: tuple[Statement, ...] = ()
+
+
+def is_mark(array: Array) -> bool:
+    """Whether an array marks tokens, see `Telescoped`."""
+    return array.of.startswith("mark ")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fwgen.ir.dims import Dim
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import Apply, Array, Backward, Const, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.walk import rename, substitute
 
@@ -34,16 +35,19 @@ def adjoint(backward: Backward) -> Adjoint:
     results = dict(backward.results)
     arrays = list(backward.arrays)
     statements = list(backward.statements)
+    names = Names(a.name for a in (*backward.forward.arrays, *arrays))
     carries = []
     for state in backward.forward.states:
         seed, old = seeds[state.new], results.get(state.old)
         dims = backward.forward.array(state.old).dims
         if old is None:
-            old = f"d_{state.old}"
+            old = names.fresh(f"d_{state.old}", "")
             arrays.append(Array(old, dims, "local"))
             statements.append(_fill(old, dims))
         if any(s.target == seed for s in statements):
-            statements = _closed(statements, seed, dims, arrays)
+            whole = Array(names.fresh(f"{seed}_total"), dims, "local", of=seed)
+            arrays.append(whole)
+            statements = _closed(statements, seed, whole)
         carries.append((state.name, seed, old))
     roles = {a.name: a.role for a in backward.forward.arrays}
     gradients = tuple(
@@ -66,16 +70,12 @@ def _fill(name: str, dims: Sequence[Dim]) -> Statement:
     return Statement(name, index, Const(0.0))
 
 
-def _closed(
-    statements: Sequence[Statement], seed: str, dims: Sequence[Dim], arrays: list[Array]
-) -> list[Statement]:
+def _closed(statements: Sequence[Statement], seed: str, whole: Array) -> list[Statement]:
     """Accumulate onto a copy of the seed, and read that copy."""
-    whole = f"{seed}_total"
-    arrays.append(Array(whole, tuple(dims), "local"))
-    copy = _fill(whole, dims)
+    copy = _fill(whole.name, whole.dims)
     copy = replace(copy, body=Load(seed, copy.index), accumulate=True)
     first = next(n for n, s in enumerate(statements) if s.target == seed)
-    renamed = [rename(s, {seed: whole}) for s in statements]
+    renamed = [rename(s, {seed: whole.name}) for s in statements]
     return [*renamed[:first], copy, *renamed[first:]]
 
 

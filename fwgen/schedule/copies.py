@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import Array, Index, Load, Scalar, State, Statement, Step, Var
 from fwgen.ir.walk import reads, rewrite
 from fwgen.schedule.graph import ordered
@@ -35,9 +36,7 @@ def _swaps(step: Step) -> list[tuple[str, str]]:
 def _copied(step: Step, state: State) -> Step:
     """The step with a copy of an old state, for all but the statements that make the new one."""
     old = step.array(state.old)
-    name = f"{state.old}_kept"
-    while any(array.name == name for array in step.arrays):
-        name += "_"
+    name = Names(array.name for array in step.arrays).fresh(f"{state.old}_kept")
     index = tuple(Index.of(Var(f"i{n}", dim)) for n, dim in enumerate(old.dims))
     copy = Statement(name, index, Load(state.old, index))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from fwgen.ir.carries import Carry
-from fwgen.ir.nodes import Array, Index, Load, Statement, Var
+from fwgen.ir.nodes import Array, Const, Index, Load, Statement, Var
 from fwgen.ir.walk import loads, reads, substitute, variables
 from fwgen.schedule.plan import Item, Nest
 
@@ -21,8 +21,11 @@ def body(
 
     `stored` arrays have a row per token, whatever their rank, and take no part in nests.
     """
-    rows = {*stored, *(a.name for a in arrays.values() if a.role == "input")}
+    carried = {name for c in carries for name in (c.before, c.after)}
+    given = {a.name for a in arrays.values() if a.role in ("input", "seed")}
+    rows = {*stored, *given} - carried
     items = _fuse(statements, arrays, {c.after: c.before for c in carries}, rows, lane_axis)
+    items = _opened(items, arrays, rows)
     split = split_dim(items, carries, arrays)
     rotated = _rotates(items, carries)
     return items, rotated, split
@@ -31,8 +34,8 @@ def body(
 def matrix_domain(statement: Statement, arrays: Mapping[str, Array]) -> tuple[Var, Var] | None:
     """(first-axis variable, last-axis variable) of a statement over one matrix domain, else None.
 
-    All its matrix accesses, and a matrix target, are `M[i, j]` with the same plain `i` and `j`, and
-    it has no other variables.
+    All its matrix accesses, and a matrix target, are `M[i, j]` with the same plain `i` and `j` that
+    run through the whole matrix, and it has no other variables.
     """
     target = arrays[statement.target]
     places = [load.index for load in loads(statement.body) if len(arrays[load.array].dims) == 2]
@@ -46,12 +49,21 @@ def matrix_domain(statement: Statement, arrays: Mapping[str, Array]) -> tuple[Va
     used = {*variables(statement.body), *statement.free, *statement.over}
     if used != {first, last} or statement.reduce in ("max", "min"):
         return None
-    plain = all(
-        index.variable is not None for load in loads(statement.body) for index in load.index
+    return (first, last) if _whole(statement, arrays) else None
+
+
+def _whole(statement: Statement, arrays: Mapping[str, Array]) -> bool:
+    """Whether every access runs through the whole of its array's axes.
+
+    A nest finds elements by its own sizes, and takes what lies beyond them for zero.
+    """
+    accesses = [(statement.target, statement.index)]
+    accesses += [(load.array, load.index) for load in loads(statement.body)]
+    return all(
+        entry.variable is not None and entry.variable.dim == dim
+        for name, index in accesses
+        for entry, dim in zip(index, arrays[name].dims, strict=True)
     )
-    if not plain or any(index.variable is None for index in statement.index):
-        return None
-    return first, last
 
 
 def _streamed(statement: Statement, arrays: Mapping[str, Array], rows: Collection[str]) -> bool:
@@ -115,6 +127,33 @@ def _fuse(
             joined = _renamed(statement, first, last, nest.row, nest.lane)
             items[home] = Nest(nest.row, nest.lane, (*nest.statements, joined))
     return tuple(items)
+
+
+def _opened(
+    items: Sequence[Item], arrays: Mapping[str, Array], rows: Collection[str]
+) -> tuple[Item, ...]:
+    """Matrices start from zeros where the first that is added to them covers only a part."""
+    seen: set[str] = set()
+    done: list[Item] = []
+    for item in items:
+        inner = item.statements if isinstance(item, Nest) else (item,)
+        for statement in inner:
+            array = arrays[statement.target]
+            inside = len(array.dims) > 1 and array.name not in rows and array.name not in seen
+            if inside and statement.accumulate and leaves_part(statement, array):
+                axes = tuple(Index.of(Var(f"z{n}", dim)) for n, dim in enumerate(array.dims))
+                done.append(Statement(array.name, axes, Const(0.0)))
+            seen.add(array.name)
+        done.append(item)
+    return tuple(done)
+
+
+def leaves_part(statement: Statement, array: Array) -> bool:
+    """Whether a statement leaves part of its target as it is."""
+    plain = [index.variable for index in statement.index]
+    if None in plain or len(set(plain)) != len(plain):
+        return True
+    return any(v is not None and v.dim != d for v, d in zip(plain, array.dims, strict=True))
 
 
 def _earliest(

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fwgen.ir.affine import Update, affine_update
+from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import (
     Array,
     Index,
@@ -220,9 +221,12 @@ class _Writer:
             array = self.arrays[node.array]
             if array.role in ("param", "buffer"):
                 return node
-            name = f"{node.array}_earlier"
-            self.made.setdefault(name, replace(array, name=name, role="earlier", of=array.name))
-            return Load(name, node.index)
+            known = {a.of: a for a in self.made.values() if a.role == "earlier"}
+            if array.name not in known:
+                name = self.unused(f"{array.name}_earlier")
+                known[array.name] = replace(array, name=name, role="earlier", of=array.name)
+                self.made[name] = known[array.name]
+            return Load(known[array.name].name, node.index)
 
         return rewrite(factor, change)
 
@@ -243,9 +247,10 @@ class _Writer:
 
     def named(self, stem: str, statement: Statement, free: tuple[Var, ...]) -> str:
         """The name of a new array."""
-        name, number = f"{stem}_{statement.target}", 1
-        while name in self.arrays or name in self.made:
-            number += 1
-            name = f"{stem}{number}_{statement.target}"
+        name = self.unused(f"{stem}_{statement.target}")
         self.made[name] = Array(name, tuple(var.dim for var in free), "local")
         return name
+
+    def unused(self, base: str) -> str:
+        """A name that no array has."""
+        return Names({*self.arrays, *self.made}).fresh(base)

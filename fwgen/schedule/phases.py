@@ -97,7 +97,7 @@ def _scan_members(
             if number in found:
                 named = [arrays[n] for n in (statement.target, *reads(statement))]
                 matrices |= {a.name for a in named if _inner_matrix(a)} - set(stored)
-        found |= _between(statements, found)
+        found |= _between(statements, found, before)
     return sorted(found)
 
 
@@ -106,10 +106,12 @@ def _inner_matrix(array: Array) -> bool:
     return len(array.dims) > 1 and array.role == "local"
 
 
-def _between(statements: Sequence[Statement], members: Collection[int]) -> set[int]:
-    """Statements that wait for a member and that a member waits for."""
+def _between(
+    statements: Sequence[Statement], members: Collection[int], before: Collection[str]
+) -> set[int]:
+    """Statements that wait for a member, at this token or the one before, and one for them."""
     inside = [statements[n] for n in members]
-    later = dependents(statements, {s.target for s in inside})
+    later = dependents(statements, {*before, *(s.target for s in inside)})
     wanted = {id(s) for s in needed(statements, {name for s in inside for name in reads(s)})}
     return {
         number

@@ -89,8 +89,8 @@ class Sweep:
 
     `loads`, `stores`: token arrays exchanged with memory, array name -> tensor name.
     `fetches`, `spills`: token arrays exchanged with other sweeps of the same kernel.
-    `finale`: statements that run once, before the update of the last token. The tensors `inner`
-    and `held` are none: they mark the last token, and a first token without an old state.
+    `finale`: statements that run once, before the update of the last token. The tensors `mark ...`
+    are none: they mark the last token, and a first token without an old state.
     `key_lanes`: matrices are vectorised along their last axis instead of their first.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fwgen.ir.carries import Carry, Telescoped
+from fwgen.ir.carries import Carry, Telescoped, is_mark
 from fwgen.ir.nodes import Array, Statement, Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
@@ -37,7 +37,7 @@ def split(step: Step, adjoint: Adjoint) -> Split | str:
     matrices = {a.name for a in step.arrays if len(a.dims) > 1 and a.role == "local"}
     held = states | (dependents(step.statements, states) & matrices)
     adjoints = {name for _, seed, old in adjoint.carries for name in (seed, old)}
-    adjoints |= {a.name for a in adjoint.arrays if a.name.endswith("_total")}
+    adjoints |= {a.name for a in adjoint.arrays if a.of in adjoints}
     second = {n for n, s in enumerate(adjoint.statements) if held.intersection(reads(s))}
     late = {adjoint.statements[n].target for n in second}
     for number, statement in enumerate(adjoint.statements):
@@ -181,7 +181,7 @@ def _sweep(
     loads = [(n, f"input {n}") for n, a in by_name.items() if n in read and a.role == "input"]
     loads += [(name, f"saved {name}") for name in kept if name in read]
     loads += [(adjoint.output_seed, "grad_y")] if adjoint.output_seed in read else []
-    marks = {a.name: a.of for a in arrays if a.role == "seed" and a.of in ("inner", "held")}
+    marks = {a.name: a.of for a in arrays if is_mark(a)}
     loads += [(name, of) for name, of in marks.items() if name in read]
     stores = tuple(
         (n, gradients[n]) for n in by_name if n in gradients and n in targets and n not in after

@@ -211,7 +211,7 @@ class Case:
         self.backward = differentiate(hoist(step))
         self.step = self.backward.forward
         self.sizes, self.B, self.T, self.H, self.dtype = sizes, B, T, H, dtype
-        signature = signature_of(rule.hash, step, normalise(step), self.backward, ())
+        signature = signature_of(rule.hash, step, normalise(step), [self.backward], ())
         self.backend = TritonBackend(signature, triton_sources(self.step, self.backward))
         self.random = torch.Generator().manual_seed(1)
         groups = groups or {}

@@ -142,14 +142,21 @@ class Reader:
                 return self._compare(self.of(a, env), signs, [self.of(o, env) for o in others])
             case ast.Attribute(x, "T"):
                 return self.of(x, env).T
-            case ast.Subscript(x, ast.Slice(lo, hi, None)):
-                bounds = [None if b is None else self.integer(b, env) for b in (lo, hi)]
-                return self.of(x, env)[slice(*bounds)]
+            case ast.Subscript(x, ast.Tuple(entries)):
+                return self.of(x, env)[tuple(self.entry(i, env) for i in entries)]
             case ast.Subscript(x, index):
-                return self.of(x, env)[self.integer(index, env)]
+                return self.of(x, env)[self.entry(index, env)]
             case ast.Call(ast.Name(name), args, keywords):
                 return self.call(name, args, {k.arg: k.value for k in keywords}, env)
         raise NotImplementedError(ast.dump(e))
+
+    def entry(self, e: ast.expr, env: dict[str, Any]) -> int | slice:
+        """One entry of a subscript."""
+        match e:
+            case ast.Slice(lo, hi, None):
+                return slice(*(None if b is None else self.integer(b, env) for b in (lo, hi)))
+            case _:
+                return self.integer(e, env)
 
     def integer(self, e: ast.expr, env: dict[str, Any]) -> int:
         """An index or bound: constants, loop variables and dims."""

@@ -72,10 +72,12 @@ class KernelWriter:
         return SweepView(
             reverse=sweep.reverse,
             loads=tuple(
-                self.transfer(storage, a, t) for a, t in sweep.loads if " " in t or t == "grad_y"
+                self.transfer(storage, a, t) for a, t in sweep.loads if not t.startswith("mark ")
             ),
-            inner=any(t == "inner" for _, t in sweep.loads),
-            held=tuple(self.held(a, storage) for a, t in sweep.loads if t == "held"),
+            inner=any(t == "mark inner" for _, t in sweep.loads),
+            held=tuple(
+                self.held(storage, a, t) for a, t in sweep.loads if t.startswith("mark held ")
+            ),
             stores=tuple(self.transfer(storage, a, t) for a, t in sweep.stores),
             heads=tuple(heads),
             crossing=tuple(
@@ -225,9 +227,9 @@ class KernelWriter:
             self.initial.get(carry.start, 0.0),
         )
 
-    def held(self, array: str, storage: Storage) -> tuple[str, int, bool]:
+    def held(self, storage: Storage, array: str, mark: str) -> tuple[str, int, bool]:
         """(pointer, tensor of the initial state, whether it starts at zero without one)."""
-        state = f"state {array.removeprefix('held_')}"
+        state = f"state {mark.removeprefix('mark held ')}"
         base = storage.places[array].base
         return base, self.tensors[state], self.initial.get(state, 0.0) == 0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fwgen.emit.cpu.names import dim_text
-from fwgen.emit.cpu.printer import ATOM, Surroundings, Text, as_real, scalar_text
+from fwgen.emit.cpu.printer import ATOM, SUM, Surroundings, Text, as_real, scalar_text
 from fwgen.emit.cpu.storage import Storage
 from fwgen.errors import InternalError
 from fwgen.ir.carries import Carry
@@ -183,7 +183,8 @@ class _Builder:
 
     def size(self, size: Size) -> Text:
         """The value of a dim."""
-        return Text(f"real({self.storage.dim(size.dim)})", ATOM, "real")
+        text = self.storage.dim(size.dim)
+        return Text(text, SUM if " " in text else ATOM, "int")
 
 
 def _vanishes(node: Scalar, nest: Nest, storage: Storage) -> bool:

@@ -12,6 +12,7 @@ from fwgen.emit.cpu.storage import Storage
 from fwgen.emit.cpu.views import BatchView, ItemView, PairView, ScanView
 from fwgen.errors import InternalError
 from fwgen.ir.nodes import Array, Statement
+from fwgen.schedule.nests import leaves_part
 from fwgen.schedule.plan import Batch, Item, Nest, Pair, Scan
 
 
@@ -135,8 +136,4 @@ def _ends(items: Sequence[Item]) -> tuple[Nest, Nest]:
 
 def partial(statement: Statement, row_sum: bool, arrays: Mapping[str, Array]) -> bool:
     """Whether a first contribution leaves part of the target unwritten."""
-    plain = [index.variable for index in statement.index]
-    if row_sum or None in plain or len(set(plain)) != len(plain):
-        return True
-    dims = arrays[statement.target].dims
-    return any(v is not None and v.dim != d for v, d in zip(plain, dims, strict=True))
+    return row_sum or leaves_part(statement, arrays[statement.target])

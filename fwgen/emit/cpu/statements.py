@@ -163,6 +163,7 @@ def _surroundings(
         return Text(text, ATOM if text.isalnum() else SUM, "int")
 
     def size(node: Size) -> Text:
-        return Text(f"real({dim_text(node.dim, storage.names)})", ATOM, "real")
+        text = dim_text(node.dim, storage.names)
+        return Text(text, SUM if " " in text else ATOM, "int")
 
     return Surroundings(load, index, size, f"(position + {token})")

@@ -1,27 +1,9 @@
-"""Fresh names, and a key under which equal statements are equal whatever their variables' names."""
+"""A key under which equal statements are equal whatever their variables' names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fwgen.ir.nodes import Apply, Index, Scalar, Statement, Var
 from fwgen.ir.walk import rewrite, substitute, substitute_index
-
-
-class Names:
-    """The names of arrays that are taken; `fresh` takes one more."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.taken = set(taken)
-
-    def fresh(self, base: str, joint: str = "_") -> str:
-        """`base`, or the first of `base_1`, `base_2`, ... that is free; `joint` is what joins."""
-        name, n = base, 0 if joint else 1
-        while name in self.taken:
-            n += 1
-            name = f"{base}{joint}{n}"
-        self.taken.add(name)
-        return name
 
 
 def statement_key(statement: Statement) -> str:
