@@ -65,6 +65,12 @@ def test_kernels_for_sm_90():
     check(resources("deltanet", "sm_90"), "sm_90")
 
 
+@pytest.mark.parametrize("rule, target", [("momentum_delta", "sm_80"), ("rwkv6", "sm_90")])
+def test_nothing_spills_at_a_size_of_128(rule, target):
+    """Two states in the backward; one that the assembler spilled to run more programs at once."""
+    check(resources(rule, target, size=128), target)
+
+
 def test_kernels_with_states_in_memory():
     check(resources("fwm", "sm_90", "bfloat16"), "sm_90", "memory")
 

@@ -22,7 +22,7 @@ RESERVED = (
     "saved_row", "stage_row", "dtype", "fresh", "found", "NamedTuple", "strides",
     "state_strides", "whole", "take", "LEADING", "block", "slots",
     "landed", "lengths", "two_slots", "output_at", "shared", "shared_row", "stage_ptr",
-    "shared_ptr", "refusal", "direction", "ROOM", "MOST", "room", "held",
+    "shared_ptr", "refusal", "direction", "ROOM", "MOST", "room", "held", "shift", "options",
 )  # fmt: skip
 
 

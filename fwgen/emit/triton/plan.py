@@ -16,6 +16,8 @@ _ROOM = {"forward": 2048, "backward": 1024}
 _LARGE_ROOM = {"forward": 4096, "backward": 2048}
 MOST = {"forward": 33600, "backward": 24576}
 """Numbers that a program may hold at once: what ahead-of-time compilation showed not to spill."""
+_EACH = 3584
+"""Numbers held by the backward for which one more warp is worth it: 112 in each thread."""
 LIMIT = 65536
 """Numbers of the largest block that a program may work on."""
 
@@ -37,6 +39,7 @@ class Plan:
     held: dict[str, str]
     room: dict[str, int]
     most: dict[str, int]
+    each: int
     limit: int
     sizes: str
 
@@ -53,6 +56,7 @@ def plan_of(found: Recurrent, forward: Sequence[str], backward: Sequence[str]) -
         held=_held(found, forward, backward),
         room=_LARGE_ROOM if found.large else _ROOM,
         most=MOST,
+        each=_EACH,
         limit=LIMIT,
         sizes=", ".join(f"{old} = {{{new}}}" for old, new in found.sizes.items()),
     )

@@ -132,8 +132,11 @@ def _kernel(found: Recurrent, kind: str, token: Token, replay: Token | None = No
     pairs = _arguments(found, kind, _both(token, replay))
     pairs += [(f"{name}_ptr", name) for name in ("stage", "shared") if holes[name]]
     blocks = [lane.block for lane in found.module.lanes.known.values() if lane.block in used]
-    arguments = [f"{name}," for name, _ in pairs] + [f"{b}: tl.constexpr," for b in blocks]
-    call = [value for _, value in pairs] + [f"{b}=blocks.{b}" for b in blocks]
+    constants = [name for name in found.sizes.values() if name in used]
+    arguments = [f"{name}," for name, _ in pairs]
+    arguments += [f"{name}: tl.constexpr," for name in (*constants, *blocks)]
+    call = [value for _, value in pairs] + [f"{name}={name}" for name in constants]
+    call += [f"{b}=blocks.{b}" for b in blocks]
     return _Part(text(lanes, arguments), call, stage, shared)
 
 
@@ -184,11 +187,12 @@ def _arguments(found: Recurrent, kind: str, token: Token) -> list[tuple[str, str
         if kind == "forward":
             pairs.append(("saved_ptr", "saved"))
     if kind != "step":
-        pairs += [("cu_seqlens", "cu_seqlens"), ("T", "T"), ("interval", "interval(T) if T else 1")]
+        pairs += [("cu_seqlens", "cu_seqlens"), ("T", "T")]
+        pairs.append(("shift", "shift(T)") if kind == "forward" else ("interval", "interval(T)"))
     if found.positional:
         pairs.append(("position", "position"))
     pairs += [("H", "H")] + [("tiles", "blocks.tiles")] * (found.module.tiling is not None)
-    return pairs + [(name, name) for name in found.sizes.values()]
+    return pairs
 
 
 def _backward_arguments(found: Recurrent) -> list[tuple[str, str]]:
