@@ -78,9 +78,32 @@ def groups(layout: Layout, geometry: Geometry, flat: Tensors) -> tuple[Any, ...]
     return (*lists, states, flat[-2], flat[-1])
 
 
-def saved_shapes(signature: Signature, geometry: Geometry) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and leading axes of each residual."""
+def interval(tokens: int) -> int:
+    """Tokens from one checkpoint of the Triton kernels to the next: a power of two of sqrt(tokens).
+
+    Comparisons alone, so that of a symbolic length only the range is fixed.
+    """
+    shift = 0
+    while tokens > 1 << 2 * shift:
+        shift += 1
+    return int(1 << shift)
+
+
+def saved_shapes(
+    signature: Signature, geometry: Geometry, backend: str = "cpu"
+) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and leading axes of each residual.
+
+    Triton kernels keep all states together in the first; the others are empty.
+    """
     found: list[tuple[tuple[int, ...], str]] = []
+    if backend == "triton" and signature.saved:
+        slots = geometry.batch * geometry.tokens // interval(geometry.tokens) + geometry.sequences
+        elements = sum(math.prod(geometry.shape(spec.dims)) for spec in signature.states)
+        return [
+            ((slots, geometry.heads, elements), "nh"),
+            *[((0,), "")] * (len(signature.saved) - 1),
+        ]
     for spec in signature.saved:
         dims = geometry.shape(spec.dims)
         if spec.kind == "token":

@@ -155,7 +155,8 @@ class Kernels:
         plan = self.plan(geometry, options)
         backend = self.backend(plan.backend)
         if geometry.tokens == 0 or geometry.sequences == 0:
-            return WithoutTokens(self.signature, self.layout, geometry, training, want_final)
+            asked = (training, want_final, plan.backend)
+            return WithoutTokens(self.signature, self.layout, geometry, *asked)
         if plan.backend == "cpu":
             prepared: Prepared = backend.forward(geometry, flat, training, want_final)
             return prepared

@@ -46,10 +46,16 @@ class WithoutTokens:
     """A call without tokens: the output is empty and states pass through."""
 
     def __init__(
-        self, signature: Signature, layout: Layout, geometry: Geometry, training: bool, final: bool
+        self,
+        signature: Signature,
+        layout: Layout,
+        geometry: Geometry,
+        training: bool,
+        final: bool,
+        backend: str,
     ) -> None:
         self.signature, self.layout, self.geometry = signature, layout, geometry
-        self.training, self.final = training, final
+        self.training, self.final, self.backend = training, final, backend
 
     def __call__(self, flat: Tensors, clean: bool = False) -> Result:
         """Run it."""
@@ -69,7 +75,7 @@ class WithoutTokens:
                 )
                 finals.append(final.fill_(spec.init or 0) if state is None else final.copy_(state))
         if self.training:
-            shapes = saved_shapes(self.signature, g)
+            shapes = saved_shapes(self.signature, g, self.backend)
             saved = [torch.zeros(shape, dtype=g.dtype, **options) for shape, _ in shapes]
         return y, finals, saved
 

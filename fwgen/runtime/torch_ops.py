@@ -131,7 +131,7 @@ class Operators:
         flat = arguments[: self.tensors]
         form, backend, chunk_size, training, want_final = arguments[self.tensors :]
         geometry = check(self.signature, flat)
-        self.kernels.plan(geometry, Options(form, backend, chunk_size))
+        backend = self.kernels.plan(geometry, Options(form, backend, chunk_size)).backend
         like = flat[0]
         lead = (geometry.batch, geometry.tokens, geometry.heads)
         shape = (*lead, *geometry.shape(self.signature.output.dims))
@@ -140,7 +140,7 @@ class Operators:
         for spec in self.signature.states:
             shape = (geometry.sequences, geometry.heads, *geometry.shape(spec.dims))
             finals.append(like.new_empty(shape, dtype=geometry.dtype))
-        for shape, _ in saved_shapes(self.signature, geometry):
+        for shape, _ in saved_shapes(self.signature, geometry, backend):
             saved.append(like.new_empty(shape, dtype=geometry.dtype))
         finals = finals if want_final else [y.new_empty(0) for _ in finals]
         saved = saved if training else [y.new_empty(0) for _ in saved]
