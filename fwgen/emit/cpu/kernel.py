@@ -74,7 +74,7 @@ class KernelWriter:
             loads=tuple(
                 self.transfer(storage, a, t) for a, t in sweep.loads if not t.startswith("mark ")
             ),
-            inner=any(t == "mark inner" for _, t in sweep.loads),
+            inner=next((storage.places[a].base for a, t in sweep.loads if t == "mark inner"), ""),
             held=tuple(
                 self.held(storage, a, t) for a, t in sweep.loads if t.startswith("mark held ")
             ),

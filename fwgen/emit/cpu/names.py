@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from fwgen.ir.dims import ONE, Dim
@@ -19,8 +20,10 @@ xor xor_eq linux unix
 """
 OURS = """
 real size fw free aligned_alloc args main call space n h T C TC c0 tc t tp e e0 e1 i0 b j r j0 some
-rows fours at at_row step to block sum position NV L
+rows fours at at_row step to block sum position NV L kept
 """
+ENDS = re.compile(r"_(all|from|row|to|at|ahead\d+)$")
+"""What the templates append to a name to make another one."""
 RESERVED = frozenset(KEYWORDS.split()) | frozenset(OURS.split())
 
 
@@ -35,7 +38,7 @@ class Names:
         """The identifier of `key`: `wish`, with underscores where that is taken."""
         if key not in self._given:
             name = "".join(c if c.isalnum() or c == "_" else "_" for c in wish)
-            while name in self._taken:
+            while name in self._taken or ENDS.search(name):
                 name += "_"
             self._taken.add(name)
             self._given[key] = name

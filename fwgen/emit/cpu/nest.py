@@ -129,7 +129,7 @@ class _Builder:
         pointer = self.storage.slot(place, part.token)
         if statement.accumulate:
             value = f"{self.load(Load(statement.target, statement.index), part).text} + {value}"
-        name = self.register(statement.target, part, "new" if statement.accumulate else "at")
+        name = self.register(statement.target, part, "new" if statement.accumulate else "ij")
         overwritten = [n for n, line in enumerate(self.view.lines) if line.store == pointer]
         for number in overwritten:
             self.view.lines[number] = replace(self.view.lines[number], store="")
@@ -146,7 +146,7 @@ class _Builder:
         place = self.storage.places[name]
         pointer = self.storage.slot(place, part.token)
         if len(load.index) == 2:
-            return self.fetched(load, part, self.view.matrices, pointer, "vec", "at")
+            return self.fetched(load, part, self.view.matrices, pointer, "vec", "ij")
         if not load.index:
             element = self.storage.element(load, {}, part.token)
             return self.fetched(load, part, self.view.scalars, element, "real", "s")

@@ -125,7 +125,7 @@ class SweepView:
 
     reverse: bool
     loads: tuple[Transfer, ...]
-    inner: bool
+    inner: str
     held: tuple[tuple[str, int, bool], ...]
     stores: tuple[Transfer, ...]
     heads: tuple[Transfer, ...]
@@ -143,7 +143,7 @@ class SweepView:
     @property
     def asked(self) -> tuple[str, ...]:
         """What is asked of memory while the first scan runs."""
-        return tuple(f"{x.base}_ahead" for x in (*self.loads, *self.stores))
+        return tuple(f"{x.base}_ahead{x.tensor}" for x in (*self.loads, *self.stores))
 
 
 @dataclass(frozen=True, slots=True)
