@@ -72,7 +72,9 @@ def add(subparsers: Any) -> None:
         default=20,
         help="calls drawn per backend and form (default: 20)",
     )
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="seed of the draws")
+    parser.add_argument(
+        "--seed", metavar="S", type=int, default=0, help="seed of the draws (default: 0)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

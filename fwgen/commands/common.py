@@ -46,7 +46,7 @@ def command(
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=summary,
-        description=f"{summary}\n\n{manual.strip()}",
+        description=f"{summary[0].upper()}{summary[1:]}.\n\n{manual.strip()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, parser=parser)

@@ -113,11 +113,23 @@ def _stage(stage: str, rule: Rule) -> str:
         case "step":
             return dump(compilation.step)
         case "backward":
-            return dump(compilation.backward)
+            return _backward(compilation)
         case "normal":
             return _normal(compilation)
         case _:
             return _chunk(compilation)
+
+
+def _backward(compilation: Compilation) -> str:
+    """The adjoint, below what it uses of the forward that the stage `step` does not name."""
+    from fwgen.commands.report.facts import values_of_backward
+    from fwgen.ir.text import dump, statement_text
+
+    values = [f"  {statement_text(s)}" for s in values_of_backward(compilation)]
+    head = (
+        ["values of the forward, beside those of the stage `step`", *values, ""] if values else []
+    )
+    return "\n".join([*head, dump(compilation.backward)])
 
 
 def _normal(compilation: Compilation) -> str:
@@ -128,7 +140,8 @@ def _normal(compilation: Compilation) -> str:
         f"  {t.state}: {class_text(t)}, component {t.component}"
         for t in compilation.normal.transitions
     )
-    return "\n".join(["transitions", *classes, "", dump(compilation.normal.step)])
+    heading = "transitions; states of one component feed each other, component 0 comes first"
+    return "\n".join([heading, *classes, "", dump(compilation.normal.step)])
 
 
 def _chunk(compilation: Compilation) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
 
+from fwgen.commands.explain import _stage
 from fwgen.commands.report import report_text
 from fwgen.driver import Compilation, compile_rule
 from fwgen.language import list_rules, load_rule
@@ -48,6 +50,22 @@ def test_every_printed_name_is_defined_above_its_use(name: str) -> None:
                 assert not unknown, f"{equation.target}: {unknown}"
                 known.add(equation.target)
     assert {adjoint for _, adjoint in made.backward.results if adjoint} <= known
+
+
+@pytest.mark.parametrize("name", list_rules())
+def test_the_stage_backward_uses_nothing_that_is_not_shown(name: str) -> None:
+    """What it reads stands in the stage `step` or above it."""
+    made, known = compiled(name), {*FUNCTIONS, "select", "stop_gradient", "t", "and", "or", "not"}
+    known |= {a.name for a in made.step.arrays} | {seed for _, seed in made.backward.seeds}
+    known |= {n for a in made.step.arrays for dim in a.dims for n in dim.names} | {"mod"}
+    lines = [
+        re.sub(r"  +", " ", x.strip()) for x in _stage("backward", load_rule(name)).split("\n")
+    ]
+    equations = Page([x for x in lines if re.match(r"\w+(\[.*?\])? \+?= ", x)], {}).equations
+    assert len(equations) >= len(made.backward.statements)
+    for equation in equations:
+        assert not equation.names - equation.letters - known, equation.target
+        known.add(equation.target)
 
 
 @pytest.mark.parametrize("name", list_rules())

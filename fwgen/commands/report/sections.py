@@ -116,7 +116,13 @@ def _backward(compilation: Compilation) -> Iterator[Block]:
     bar = Math("", r"(\overline{\mathrm{NAME}})")
     yield Items(
         (
-            (Code("d_NAME"), " ", bar, " is the gradient of the loss by ", Code("NAME")),
+            (
+                Code("d_NAME"),
+                " ",
+                bar,
+                " is the gradient of the loss with respect to ",
+                Code("NAME"),
+            ),
             ("known from the loss and from later tokens: ", *_listed(seeds)),
             ("lines run from the top; ", Code("+="), " adds to what is known"),
         )
@@ -184,5 +190,16 @@ def _kept(compilation: Compilation) -> Iterator[Block]:
     known = {array.name for array in step.arrays}
     names = dict.fromkeys(s.target for s in facts.recomputed(compilation) if s.target in known)
     again = _listed(map(Code, names))
-    last: Line = ("Triton kernels keep the states at the start of chunks of about sqrt(T) tokens",)
-    yield Items((first, ("computed again: ", *(again or ("nothing",))), last))
+    yield Items(
+        (first, ("they compute again: ", *(again or ("nothing",))), _kept_by_triton(compilation))
+    )
+
+
+def _kept_by_triton(compilation: Compilation) -> Line:
+    size = dim_math(state_elements(compilation.step) * FLOAT)
+    which = ("the states at the start of every chunk of tokens, ", size, " bytes each")
+    length = "a chunk is the least power of two that is sqrt(T) or more"
+    if compilation.signature.saved:
+        return ("Triton kernels keep ", *which, ", and compute the rest again; ", length)
+    walk = "Triton kernels keep nothing: the backward walks forward first and writes "
+    return (walk, *which, ", to compute the rest from; ", length)

@@ -13,6 +13,7 @@ from fwgen.commands.report.hazards import hazards
 from fwgen.commands.report.matrix import Matrix, grouped, symmetric
 from fwgen.commands.report.motion import Erase, Factors, Link, motion
 from fwgen.commands.report.norms import at_most_one, clipped
+from fwgen.commands.report.paths import entangled
 from fwgen.emit.latex import Latex, symbols
 from fwgen.ir.nodes import Load, State, Step
 from fwgen.ir.text import scalar_text
@@ -29,18 +30,12 @@ def stability(step: Step, transitions: Sequence[Transition]) -> list[Line]:
     """Notes on every state, then on single formulas. `step` is as lowered."""
     notes = _Notes(step)
     lines: list[Line] = []
-    moved = False
+    still = ("nonlinear", "affine", "running max", "identity")
+    moved = []
     for state, transition in zip(step.states, transitions, strict=True):
-        found = list(notes.state(state, transition))
-        moved = moved or transition.kind not in ("nonlinear", "affine", "running max", "identity")
-        lines += found
-    if moved:
-        lines.append(
-            (
-                "Gradients of the states move by the same factors, transposed, from the last token "
-                "back to the first: the same conditions keep them from growing.",
-            )
-        )
+        lines += notes.state(state, transition)
+        moved += [state] if transition.kind not in still else []
+    lines += notes.gradients(moved)
     return lines + hazards(step, notes.bounds, notes.latex, notes.conditions.seen)
 
 
@@ -69,6 +64,28 @@ class _Notes:
             found = [line for link in links for line in self._link(link)]
             for line in found or [self._kept()]:
                 yield name, *line
+
+    def gradients(self, moved: Sequence[State]) -> Iterator[Line]:
+        """What the notes on states say of their gradients; `moved` are those that have factors."""
+        mixed = entangled(self.step)
+        alone = [state for state in moved if state.name not in mixed]
+        also = [state for state in self.step.states if state.name in mixed]
+        if alone:
+            whose = self._listed(alone) if also else ("the states",)
+            text = " move by the same factors, transposed, from the last token back to the first: "
+            yield "Gradients of ", *whose, text, "the same conditions keep them from growing."
+        if also:
+            one = len(also) == 1
+            text = (
+                f": later states depend on {'it' if one else 'them'} in other ways, too, through "
+            )
+            text += "what moves them or is written, so the conditions do not bound "
+            yield *self._listed(also), text + ("its gradient." if one else "their gradients.")
+
+    def _listed(self, states: Sequence[State]) -> Iterator[str | Math]:
+        for place, state in enumerate(states):
+            yield from (", ",) if place else ()
+            yield Math(state.name, self.latex.names[state.old])
 
     def _limit(self, state: State) -> Line | None:
         """A bound that the last line of the update sets, whatever came before."""
