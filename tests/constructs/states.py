@@ -48,6 +48,10 @@ def squashed(x: Values, p: Values, s: Values):
     return torch.cat([part.flatten() for part in parts]), {"F": new}
 
 
+def softened(x: Values, old: Tensor) -> Tensor:
+    return (x["v"].sum() * old.sigmoid()).softmax(1).T @ (old @ x["k"])
+
+
 def recurrent(x: Values, p: Values, s: Values):
     M = s["W"] + outer(x["v"] - s["W"] @ x["k"], x["k"])
     y = M @ (x["q"] + p["R"] @ s["y"].tanh())
@@ -228,5 +232,41 @@ STATES = (
         lambda x, p, s: (s["z"], {"z": s["z"] + x["k"]}),
         "z = z + k",
         "prev(z)",
+    ),
+    cell(
+        "kept_output",  # the backward wants the very array that is the output
+        {"v": "V"},
+        {"h": "V"},
+        "V",
+        lambda x, p, s: (s["h"].tanh(), {"h": x["v"]}),
+        "h = v",
+        "tanh(prev(h))",
+    ),
+    cell(
+        "part_read_by_an_old_vector",
+        QKV,
+        {"W": "V K", "z": "K"},
+        "V",
+        lambda x, p, s: (
+            (s["W"] + outer(x["v"], x["k"]))[:, :2] @ s["z"][1:3],
+            {
+                "W": s["W"] + outer(x["v"], x["k"]),
+                "z": (s["W"] + outer(x["v"], x["k"])).mean(0).tanh(),
+            },
+        ),
+        "W = W + outer(v, k)\nz = tanh(mean(W, axis=0))",
+        "W[:, 0:2] @ prev(z)[1:3]",
+    ),
+    cell(
+        "denominators",  # what the compiler calls the inverse of a sum is an adjoint's name, too
+        QKV,
+        {"W": "V K", "z": "K"},
+        "V",
+        lambda x, p, s: (
+            x["v"],
+            {"W": x["v"].sum() * s["W"].sigmoid(), "z": softened(x, s["W"])},
+        ),
+        "W = sum(v) * sigmoid(W)\nz = softmax(W, axis=1).T @ (prev(W) @ k)",
+        "v",
     ),
 )

@@ -87,6 +87,12 @@ LINES = (
         "u = W[:, 0:2] @ k[0:2]\nW = W + outer(v - u, k)",
         lambda x, p, M: M + outer(x["v"] - M[:, :2] @ x["k"][:2], x["k"]),
     ),
+    update(
+        "difference_of_a_state_and_itself",
+        "W = A @ (W - W) + outer(v, k)",
+        lambda x, p, M: p["A"] @ (M - M) + write(x),
+        params={"A": "V V"},
+    ),
     update("transposed_write", "W = W + outer(k, v).T", lambda x, p, M: M + write(x)),
     update(
         "unit_state",

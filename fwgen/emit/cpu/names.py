@@ -26,6 +26,9 @@ ENDS = re.compile(r"_(all|from|row|to|at|ahead\d+)$")
 """What the templates append to a name to make another one."""
 RESERVED = frozenset(KEYWORDS.split()) | frozenset(OURS.split())
 
+MACROS = ("FW", "_")
+"""How macros begin, ours and those of compilers."""
+
 
 class Names:
     """Hands out a C++ identifier for each key, the same one every time."""
@@ -38,6 +41,8 @@ class Names:
         """The identifier of `key`: `wish`, with underscores where that is taken."""
         if key not in self._given:
             name = "".join(c if c.isalnum() or c == "_" else "_" for c in wish)
+            if name.startswith(MACROS):
+                name = f"x{name}"
             while name in self._taken or ENDS.search(name):
                 name += "_"
             self._taken.add(name)

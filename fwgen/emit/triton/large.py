@@ -134,8 +134,10 @@ def _is_owned(found: Recurrent, state: State) -> bool:
 
 def _is_own_result(found: Recurrent, adjoint: str | None) -> bool:
     """Whether an adjoint is that of one array alone, and complete only at the end."""
+    if adjoint is None:
+        return False
     results = [a for _, a in found.backward.results]
-    return results.count(adjoint) == 1 and found.module.arrays[adjoint or ""].role == "local"
+    return results.count(adjoint) == 1 and found.module.arrays[adjoint].role == "local"
 
 
 def _start_seeds(found: Recurrent, code: _Code) -> None:
