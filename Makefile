@@ -45,7 +45,7 @@ demo: $(STAMP)
 	$(BIN)/python -m fwgen.models.demo
 
 bench: $(STAMP)
-	$(BIN)/python -m fwgen.bench
+	$(BIN)/python -m fwgen.bench; kernels=$$?; $(BIN)/python -m fwgen.models.speed && exit $$kernels
 
 # The committed packages, compiled again after a change of the compiler or its templates.
 generated: $(STAMP)

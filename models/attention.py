@@ -1,12 +1,13 @@
 """`FastWeightAttention`: token features -> the inputs of a rule -> the rule -> token features.
 
-Letters: B batch, T tokens, H heads, W the widths of all inputs of a head, P those that are no gate.
+Letters: B batch, T tokens, H heads, P the widths of all inputs that are no gate, of all heads, W
+those of all inputs that are projected at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ import fwgen
 
 from . import conventions
 from .attention_config import AttentionConfig
-from .mixer import State, activate, make_mixer
+from .mixer import State, activate, make_mixer, parted
 
 TAIL = "conv.tail"  # no state of a rule can have a dot in its name
 TURNED = ("q", "k", "r", "C", "B")  # what rules call their queries and keys
@@ -58,17 +59,19 @@ class FastWeightAttention(nn.Module):
             start = conventions.start_of(self.mixer.rule_name, name, (H, *sizes))
             if start is not None:
                 self.bias[name] = nn.Parameter(start.clone())
-        # Gates come last in the projection: what is convolved is then one piece.
-        self.order = sorted(inputs, key=lambda name: name in self.bias)
-        widths = {name: math.prod(inputs[name]) for name in self.order}
-        self.plain = sum(widths[name] for name in self.order if name not in self.bias)  # P
-        self.width = sum(widths.values())
-        out = math.prod(self.mixer.output)
-        gate = out if config.out_gate else 0
-        self.project = nn.Linear(d_model, H * (self.width + gate), bias=False)
-        self.merge = nn.Linear(H * out, d_model, bias=False)
-        self.norm = nn.RMSNorm(out, eps=1e-5) if config.out_norm else None
-        taps = _first_taps(config.short_conv, H, self.plain) if config.short_conv else None
+        # Gates come after what is convolved, and those of one number per head last of all: a matrix
+        # product of their own leaves the rows of the large one on whole cache lines.
+        self.plain = [name for name in inputs if name not in self.bias]
+        self.wide = [name for name in self.bias if inputs[name]]
+        self.narrow = [name for name in self.bias if not inputs[name]]
+        out = H * math.prod(self.mixer.output)
+        widths = [self._width(names) for names in (self.plain, self.wide)]  # P first
+        self.widths = [*widths, out if config.out_gate else 0]
+        self.rows = [sum(self.widths), self._width(self.narrow)]  # W first
+        self.project = nn.Linear(d_model, sum(self.rows), bias=False)
+        self.merge = nn.Linear(out, d_model, bias=False)
+        self.norm = nn.RMSNorm(out // H, eps=1e-5) if config.out_norm else None
+        taps = _first_taps(config.short_conv, self.widths[0]) if config.short_conv else None
         self.taps = None if taps is None else nn.Parameter(taps)
         if config.rotary:
             self.turned = self._turned(config.d_key)
@@ -98,16 +101,21 @@ class FastWeightAttention(nn.Module):
     def _inputs(
         self, x: Tensor, state: State | None, position: int
     ) -> tuple[dict[str, Tensor], Tensor | None, Tensor | None]:
-        """Inputs [B, T, H, *sizes], the output's gate [B, T, H, out], the convolution's tail."""
-        B, T, _ = x.shape
-        packed = self.project(x).view(B, T, self.config.heads, -1)  # [B, T, H, W + out]
-        gate = packed[..., self.width :] if self.config.out_gate else None
-        packed, tail = packed[..., : self.width], None
+        """Inputs [B, T, H, *sizes], the output's gate [B, T, H * out], the convolution's tail."""
+        heads, gate, tail = self.config.heads, None, None
+        large, small = torch.split(self.project.weight, self.rows)
+        plain = F.linear(x, large)  # [B, T, W]
+        parts = {}
+        if self.taps is not None or self.widths[0] < self.rows[0]:
+            plain, wide, out = torch.split(plain, self.widths, -1)
+            parts = parted(self.mixer, wide, heads, self.wide)
+            gate = out if self.config.out_gate else None
         if self.taps is not None:
-            before = state[TAIL] if state else None
-            plain, tail = _convolve(packed[..., : self.plain], self.taps, before)
-            packed = torch.cat([plain, packed[..., self.plain :]], -1)
-        inputs = activate(self.mixer, packed, self.order, self.bias)
+            plain, tail = _convolve(plain, self.taps, state[TAIL] if state else None)
+        parts |= parted(self.mixer, plain, heads, self.plain)
+        if self.narrow:
+            parts |= parted(self.mixer, F.linear(x, small), heads, self.narrow)
+        inputs = activate(self.mixer, parts, self.bias)
         if self.config.rotary:
             for name in self.turned:
                 inputs[name] = turn(inputs[name], position)
@@ -122,8 +130,11 @@ class FastWeightAttention(nn.Module):
         if self.norm is not None:
             y = self.norm(y)
         if gate is not None:
-            y = y * F.silu(gate)
+            y = y * F.silu(gate).view_as(y)
         return self.merge(y.flatten(2))  # type: ignore[no-any-return]
+
+    def _width(self, names: Sequence[str]) -> int:
+        return self.config.heads * sum(math.prod(self.mixer.inputs[name]) for name in names)
 
     def _turned(self, d_key: int) -> list[str]:
         found = [n for n, sizes in self.mixer.inputs.items() if n in TURNED and sizes == (d_key,)]
@@ -146,24 +157,24 @@ def turn(x: Tensor, position: int, base: float = 10_000.0) -> Tensor:
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-def _first_taps(count: int, heads: int, width: int) -> Tensor:
-    """[count, H, P]: the current token passes, the ones before it start near zero."""
-    taps = torch.randn(count, heads, width) * 0.02
+def _first_taps(count: int, width: int) -> Tensor:
+    """[count, P]: the current token passes, the ones before it start near zero."""
+    taps = torch.randn(count, width) * 0.02
     taps[-1:] += 1
     return taps
 
 
 def _convolve(x: Tensor, taps: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """silu of a causal convolution per channel: x [B, T, H, P], taps [n, H, P].
+    """silu of a causal convolution per channel: x [B, T, P], taps [n, P].
 
     `before` holds the n - 1 tokens that came earlier, zeros if there were none; the second result
     is what the next call needs.
     """
-    B, T, H, P = x.shape
+    B, T, P = x.shape
     n = len(taps)
     if before is None:
-        before = x.new_zeros(B, n - 1, H, P)
-    whole = torch.cat([before, x], 1)  # [B, n - 1 + T, H, P]
+        before = x.new_zeros(B, n - 1, P)
+    whole = torch.cat([before, x], 1)  # [B, n - 1 + T, P]
     y = whole[:, :T] * taps[0]
     for i in range(1, n):
         y = y + whole[:, i : i + T] * taps[i]

@@ -23,7 +23,7 @@ import fwgen
 from .distributed import gathered, parted_like
 
 LAST, BEST = "checkpoint.safetensors", "best.safetensors"
-FORMAT = "fwgen model 1"
+FORMAT = "fwgen model 2"
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,12 @@ def read(path: Path, prefer: str = BEST) -> Checkpoint:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise fwgen.ArgumentError(f"checkpoint: {file} is not a checkpoint: {error}") from None
-    if texts.pop("format", "") != FORMAT:
-        raise fwgen.ArgumentError(f"checkpoint: {file} was not written by fwgen train")
+    if (written := texts.pop("format", "")) != FORMAT:
+        own = written.startswith(FORMAT[:-1])
+        raise fwgen.ArgumentError(
+            f"checkpoint: {file} was not written by "
+            + ("this version of fwgen" if own else "fwgen train")
+        )
     return Checkpoint(file, tensors, texts, json.loads(texts.pop("run")))
 
 

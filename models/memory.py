@@ -25,7 +25,7 @@ import fwgen
 
 from . import conventions
 from .attention_config import SOFTMAX, AttentionConfig, compiled
-from .mixer import Mixer, RuleMixer, SoftmaxMixer, State, activate
+from .mixer import Mixer, RuleMixer, SoftmaxMixer, State, activate, parted
 
 Memory = dict[str, Tensor]
 
@@ -161,8 +161,8 @@ class Inputs(nn.Module):
                 self.bias[name] = nn.Parameter(start.clone())
 
     def forward(self, x: Tensor, mixer: Mixer) -> State:
-        packed = self.project(x).unflatten(-1, (self.heads, -1))
-        return activate(mixer, packed, self.names, self.bias)
+        parts = parted(mixer, self.project(x), self.heads, self.names)
+        return activate(mixer, parts, self.bias)
 
 
 def reading_rule(rule: fwgen.Rule) -> str:

@@ -9,7 +9,7 @@ Letters: B batch, T tokens, H heads, K key size, V value size, D one size for bo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -204,22 +204,32 @@ def make_mixer(config: AttentionConfig) -> Mixer:
     return SoftmaxMixer(config) if config.rule == SOFTMAX else RuleMixer(config)
 
 
+def parted(
+    mixer: Mixer, packed: Tensor, heads: int, names: Sequence[str] | None = None
+) -> dict[str, Tensor]:
+    """[..., heads * sum of widths] -> inputs [..., heads, *sizes], for `names` or for all.
+
+    The heads of an input lie side by side, one input after another: pieces of whole cache lines.
+    """
+    names = list(mixer.inputs) if names is None else names
+    sizes = [mixer.inputs[name] for name in names]
+    parts = torch.split(packed, [heads * math.prod(s) for s in sizes], dim=-1)
+    lead = packed.shape[:-1]
+    return {n: x.view(*lead, heads, *s) for n, x, s in zip(names, parts, sizes, strict=True)}
+
+
 def activate(
     mixer: Mixer,
-    packed: Tensor,
-    names: list[str] | None = None,
+    parts: Mapping[str, Tensor],
     bias: Mapping[str, Tensor] | nn.ParameterDict | None = None,
 ) -> dict[str, Tensor]:
-    """[..., sum of widths] -> the activated inputs [..., *sizes], for `names` or for all.
+    """Projected inputs [..., *sizes] -> the same with the range that the rule expects.
 
     `bias` [H, *sizes] in float32 makes its gates float32 whatever the projection has: a decay is
     multiplied up over many tokens.
     """
-    names = list(mixer.inputs) if names is None else names
-    parts = torch.split(packed, [math.prod(mixer.inputs[name]) for name in names], dim=-1)
     inputs = {}
-    for name, part in zip(names, parts, strict=True):
-        part = part.reshape(*packed.shape[:-1], *mixer.inputs[name])
+    for name, part in parts.items():
         if bias and name in bias:
             part = part + bias[name]
         inputs[name] = conventions.ACTIVATIONS[mixer.activations[name]](part)

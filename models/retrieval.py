@@ -25,7 +25,7 @@ import fwgen
 
 from . import conventions
 from .attention_config import AttentionConfig
-from .mixer import Mixer, RuleMixer, activate, make_mixer
+from .mixer import Mixer, RuleMixer, activate, make_mixer, parted
 from .settings import TrainConfig, at_least, device_of, one_of
 from .task import Task
 from .train import train
@@ -155,10 +155,8 @@ class RetrievalModel(nn.Module):
         for names, linear in ((self.queries, self.ask), (self.written, self.write)):
             sizes = [self.mixer.inputs[name] for name in names]
             widths = [math.prod(s) for s in sizes]
-            parts = zip(
-                *(torch.split(x, widths) for x in (linear.weight, linear.bias)), strict=True
-            )
-            for name, s, (weight, bias) in zip(names, sizes, parts, strict=True):
+            weights, biases = (torch.split(x, widths) for x in (linear.weight, linear.bias))
+            for name, s, weight, bias in zip(names, sizes, weights, biases, strict=True):
                 if s:
                     weight.uniform_(-bound, bound)
                 gate = conventions.start_of(self.mixer.rule_name, name, (1, *s))
@@ -196,9 +194,9 @@ class RetrievalModel(nn.Module):
         weight = self.write.weight
         of_key = F.linear(self.keys, weight[:, S:], self.write.bias)  # [S, width]
         packed = F.embedding(values, weight[:, :S].t()) + F.embedding(keys, of_key)
-        inputs = activate(self.mixer, packed.unsqueeze(2), self.written)
+        inputs = activate(self.mixer, parted(self.mixer, packed, 1, self.written))
         read = F.embedding(asked, self.ask(self.keys))  # [B, L, widths of the queries]
-        inputs |= activate(self.mixer, read.unsqueeze(2), self.queries)
+        inputs |= activate(self.mixer, parted(self.mixer, read, 1, self.queries))
         value = F.embedding(values, self.values).unsqueeze(2)  # [B, L, 1, S]
         copies = self.mixer.inputs[self.value][:-1]  # a rule with several writes has [N, S]
         for _ in copies:

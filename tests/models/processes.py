@@ -45,16 +45,19 @@ def nmt(dropout=0.0, batch_tokens=110, **parts):
 
 # Name -> preset, options of `train`.
 CASES = {
-    "lm-delta": (lm("delta"), {}),
-    "lm-delta-fsdp": (lm("delta"), {"fsdp": True}),
+    "lm-deltanet": (lm("deltanet"), {}),
+    "lm-deltanet-fsdp": (lm("deltanet"), {"fsdp": True}),
     "lm-redrawn": (lm("performer", redraw=1, redraw_in_eval=True), {}),
     "lm-learned-start": (lm("srwm"), {}),
     "lm-softmax": (lm("softmax"), {}),
     "lm-recurrent-fsdp": (lm("recurrent_delta"), {"fsdp": True}),
-    "lm-dropout": (lm("delta", dropout=0.3), {}),
+    "lm-dropout": (lm("deltanet", dropout=0.3), {}),
     "nmt-softmax": (nmt(), {}),
-    "nmt-memory": (nmt(encoder="linear_attention", cross="delta", attention="gated_delta"), {}),
-    "nmt-memory-fsdp": (nmt(encoder="performer", cross="delta", attention="sum"), {"fsdp": True}),
+    "nmt-memory": (nmt(encoder="linear_attention", cross="deltanet", attention="gated_delta"), {}),
+    "nmt-memory-fsdp": (
+        nmt(encoder="performer", cross="deltanet", attention="sum"),
+        {"fsdp": True},
+    ),
 }
 
 

@@ -23,8 +23,8 @@ from fwgen.models.train import train
 
 HERE = Path(__file__).parent
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-SAMPLE = ["lm-delta", "lm-redrawn", "lm-delta-fsdp", "nmt-memory"]
-RESUMED = ["lm-delta", "nmt-softmax"]  # by two and by one
+SAMPLE = ["lm-deltanet", "lm-redrawn", "lm-deltanet-fsdp", "nmt-memory"]
+RESUMED = ["lm-deltanet", "nmt-softmax"]  # by two and by one
 OTHERS = [name for name in CASES if name not in SAMPLE and name != "lm-dropout"]
 
 
@@ -101,31 +101,34 @@ def test_two_processes_train_as_one_and_go_on_where_one_stopped_and_the_reverse(
     assert rest == {step: loss for step, loss in losses.items() if step > SAVED}
     assert other["history"] == result["history"]
     # The parted weights were put together for the checkpoint.
-    assert load(tmp_path / "lm-delta-fsdp").step == found(tmp_path, "lm-delta-fsdp")[1]["best_step"]
+    assert (
+        load(tmp_path / "lm-deltanet-fsdp").step
+        == found(tmp_path, "lm-deltanet-fsdp")[1]["best_step"]
+    )
 
 
 def test_a_process_that_fails_ends_the_run_and_says_so(tmp_path):
     """The other one waits for gradients; `torchrun` would give up after two minutes only."""
-    shown = two(tmp_path, "lm-delta:fail", fine=False)
+    shown = two(tmp_path, "lm-deltanet:fail", fine=False)
     assert "ValueError: the second process is broken" in shown
     assert "another process of this run has ended" in shown
-    assert not (tmp_path / "lm-delta-fail" / "results.json").exists()
+    assert not (tmp_path / "lm-deltanet-fail" / "results.json").exists()
 
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run(tmp_path):
-    shown = two(tmp_path, "lm-delta:die", fine=False)
+    shown = two(tmp_path, "lm-deltanet:die", fine=False)
     assert "SIGKILL" in shown
     assert "another process of this run has ended" in shown
 
 
 @pytest.mark.slow
 def test_all_stop_at_the_step_in_which_one_was_asked_to(tmp_path):
-    whole = train_here("lm-delta", None)
-    two(tmp_path, "lm-delta:interrupt")
-    losses, result = found(tmp_path, "lm-delta:interrupt")
+    whole = train_here("lm-deltanet", None)
+    two(tmp_path, "lm-deltanet:interrupt")
+    losses, result = found(tmp_path, "lm-deltanet:interrupt")
     assert (len(losses), result["stopped"]) == (5, "interrupted")
-    rest = train_here("lm-delta", tmp_path / "lm-delta-interrupt", resume=True)
+    rest = train_here("lm-deltanet", tmp_path / "lm-deltanet-interrupt", resume=True)
     expect_same_training(whole, rest, 6)
 
 
@@ -214,7 +217,7 @@ def test_parted_weights_need_processes():
 
 
 def test_a_process_without_a_row_is_refused(monkeypatch):
-    preset = CASES["lm-delta"][0]
+    preset = CASES["lm-deltanet"][0]
     monkeypatch.setattr(lm_task, "current", lambda: World(0, 6))
     with pytest.raises(fwgen.ArgumentError, match="batch: expected at least 6, got 5"):
         lm_task.LMTask(AUSTEN, preset.model, preset.run)

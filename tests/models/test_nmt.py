@@ -171,19 +171,21 @@ def test_beam_1_is_greedy(kind):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_states_that_were_gathered_equal_recomputation(kind):
-    translator = model(kind)
-    found = search(translator, source(), LENGTHS, END, BeamConfig(beam=3, stretch=1, extra=4))
-    crossed = 0
-    for b, hypotheses in enumerate(found):
-        assert len({tuple(one.tokens) for one in hypotheses}) == len(hypotheses) == 3
-        crossed += len({one.tokens[0] for one in hypotheses}) < 3
-        for one in hypotheses:
-            assert one.tokens[-1] == END
-            assert one.log_p == pytest.approx(log_p(translator, b, one.tokens), rel=1e-4, abs=1e-4)
-            expected = one.log_p / ((5 + len(one.tokens)) / 6) ** 0.6
-            assert one.score == pytest.approx(expected)
-        scores = [one.score for one in hypotheses]
-        assert scores == sorted(scores, reverse=True)
+    how, crossed = BeamConfig(beam=3, stretch=1, extra=4), 0
+    for seed in range(3):
+        translator = model(kind, seed)
+        found = search(translator, source(), LENGTHS, END, how)
+        for b, hypotheses in enumerate(found):
+            assert len({tuple(one.tokens) for one in hypotheses}) == len(hypotheses) == 3
+            crossed += len({one.tokens[0] for one in hypotheses}) < 3
+            for one in hypotheses:
+                assert one.tokens[-1] == END
+                total = log_p(translator, b, one.tokens)
+                assert one.log_p == pytest.approx(total, rel=1e-4, abs=1e-4)
+                expected = one.log_p / ((5 + len(one.tokens)) / 6) ** 0.6
+                assert one.score == pytest.approx(expected)
+            scores = [one.score for one in hypotheses]
+            assert scores == sorted(scores, reverse=True)
     assert crossed, "no hypothesis had two descendants: nothing was gathered"
 
 

@@ -141,10 +141,13 @@ def test_every_shipped_rule_serves_or_says_why_not(rule):
     y = layer.read(x, layer.write(source, REAL))
     assert y.shape == x.shape
     assert y.isfinite().all()
-    changed = source.clone()
-    changed[:, 0] += 1
-    read = layer.read(x, layer.write(changed, REAL))
-    assert (read != y).flatten(1).any(1).all(), "a sentence did not see its first word"
+    seen = torch.zeros(3, dtype=torch.bool)
+    for change in (1, -1):  # the features of one word may be rectified to nothing
+        changed = source.clone()
+        changed[:, 0] += change
+        read = layer.read(x, layer.write(changed, REAL))
+        seen |= (read != y).flatten(1).any(1)
+    assert seen.all(), "a sentence did not see its first word"
     assert not torch.equal(layer.read(x + 1, layer.write(source, REAL)), y)
 
 
