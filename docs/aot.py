@@ -73,9 +73,9 @@ def measure(names: list[str], jobs: int) -> list[Row]:
     known = {(row["rule"], row["target"], row["size"]) for row in rows}
     missing = [
         (name, target, size, keys[name])
-        for name in names
         for target in TARGETS
         for size in SIZES
+        for name in names
         if (name, target, size) not in known
     ]
     NOTES.parent.mkdir(exist_ok=True)
