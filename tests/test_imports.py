@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": {"errors"},
     "driver": {"errors", "ir", "language", "algebra", "schedule", "emit", "runtime"},
     "rules": set(),
-    "features": set(),
+    "features": {"errors"},
     "templates": set(),
     "verify": {"fwgen", "errors", "runtime"},
     "bench": {"fwgen", "errors", "runtime"},

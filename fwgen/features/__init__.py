@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fwgen.errors import ArgumentError
+
 if TYPE_CHECKING:
     import torch
 
@@ -20,10 +22,18 @@ def orthogonal_random_features(
     """Directions `omega` of random feature maps: float32 `[H, M, K]`, one draw per head.
 
     Rows come in blocks of K that are orthogonal to each other. Their lengths are those of Gaussian
-    vectors (chi-distributed), or all sqrt(K) when `regularized`.
+    vectors (chi-distributed), or all sqrt(K) when `regularized`. Raises ArgumentError for arguments
+    of another kind.
     """
     import torch  # rules are listed and read without it
 
+    for name, value in (("H", H), ("M", M), ("K", K)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ArgumentError(f"{name}: expected a positive int, found {value!r}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ArgumentError(f"generator: expected a torch.Generator, found {generator!r}")
+    if not isinstance(regularized, bool):
+        raise ArgumentError(f"regularized: expected True or False, found {regularized!r}")
     blocks = -(-M // K)
     normal = torch.randn(H, blocks, K, K, generator=generator)
     q, r = torch.linalg.qr(normal)

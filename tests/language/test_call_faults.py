@@ -97,6 +97,20 @@ def test_every_argument_of_init_state(kind, tmp_path):
             refusal(lambda changed=changed: op.init_state(**changed), name)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_argument_of_random_features(kind):
+    function = fwgen.features.orthogonal_random_features
+    sound = {"H": 2, "M": 3, "K": 4, "generator": None, "regularized": False}
+    assert [*sound] == arguments(function) and function(**sound).shape == (2, 3, 4)
+    fits = {"H": "number", "M": "number", "K": "number", "regularized": "bool"}
+    for name in sound:
+        if fits.get(name) != kind:
+            message = refusal(lambda name=name: function(**sound | {name: KINDS[kind]}), name)
+            assert "expected" in message and "found" in message
+    for name in ("H", "M", "K"):
+        assert "found 0" in refusal(lambda name=name: function(**sound | {name: 0}), name)
+
+
 def test_counts_of_init_state(op):
     sound = {"B": B, "H": H, "sizes": {"K": K, "V": V}}
     assert op.init_state(**sound | {"B": 0, "H": 0})["W"].shape == (0, 0, V, K)
