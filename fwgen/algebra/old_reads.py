@@ -25,12 +25,13 @@ def read_old_states(step: Step) -> Step:
     arrays = list(step.arrays)
     statements: list[Statement] = []
     updates = {s.new: affine_update(step.statements, s.old, s.new) for s in step.states}
+    expansion = _Expansion(arrays, statements)
     for statement in step.statements:
         read = _single_read(statement, updates)
         if read is None:
             statements.append(statement)
         else:
-            _expand(statement, read, arrays, statements, {a.name for a in arrays})
+            expansion.read(statement, *read)
     return replace(step, arrays=tuple(arrays), statements=tuple(statements))
 
 
@@ -55,59 +56,70 @@ def _single_read(
     return update, own[0], tuple(others)
 
 
-def _expand(
-    statement: Statement,
-    read: tuple[Update, Load, tuple[Scalar, ...]],
-    arrays: list[Array],
-    statements: list[Statement],
-    taken: set[str],
-) -> None:
-    """Append the statements of the rewritten read.
+class _Expansion:
+    """Appends the statements of rewritten reads.
 
     o = sum_j W'[i,j] q[j] becomes x[j] = D q[j]; r[i] = sum_j W[i,j] x[j]; s_g = sum_j c_g[j] q[j];
     o[i] = D r[i] + sum_g y_g[i] s_g, where a decay factor goes to the side that it belongs to.
     """
-    update, access, query = read
-    here = dict(zip(update.axes, access.index, strict=True))
-    over = set(statement.over)
 
-    def fresh(stem: str, free: tuple[Var, ...], body: Scalar, sums: tuple[Var, ...]) -> Load:
+    def __init__(self, arrays: list[Array], statements: list[Statement]) -> None:
+        self.arrays, self.statements = arrays, statements
+        self.taken = {a.name for a in arrays}
+
+    def read(
+        self, statement: Statement, update: Update, access: Load, query: tuple[Scalar, ...]
+    ) -> None:
+        """The statements of one read."""
+        here = dict(zip(update.axes, access.index, strict=True))
+        decay = tuple(substitute(factor, here) for factor in update.decay)
+        inside, outside = _parted(statement, (*query, *decay))
+        # A decay of the whole state goes to the query, so that its gradient needs no read.
+        shared = [f for f in decay if not variables(f)]
+        vector = self.vector(statement, [*inside, *shared])
+        state = Load(update.old, access.index)
+        kept = tuple(v for v in dict.fromkeys(statement.free) if v in variables(state))
+        body = product([state, vector])
+        raw = self.fresh(f"r_{statement.target}", kept, body, statement.over, statement.line)
+        parts = [Term(False, (*(f for f in outside if f not in shared), raw))]
+        for write in update.writes:
+            factors = tuple(substitute(factor, here) for factor in write.factors)
+            inside, outside = _parted(statement, (*query, *factors))
+            if inside:
+                outside.append(self.share(statement, product(inside)))
+            parts.append(Term(write.negative, tuple(outside)))
+        self.statements.append(replace(statement, body=total(parts), over=(), reduce=None))
+
+    def vector(self, statement: Statement, factors: list[Scalar]) -> Scalar:
+        """What the old state is multiplied by: an array of its own where it is a product."""
+        found: Scalar = product(factors)
+        if len(factors) == 1:
+            return found
+        free = tuple(var for var in statement.over if var in variables(found))
+        return self.fresh(f"x_{statement.target}", free, found, (), statement.line)
+
+    def share(self, statement: Statement, value: Scalar) -> Load:
+        """What the token's own write contributes to the sum."""
+        free = tuple(v for v in statement.free if v in variables(value))
+        return self.fresh(f"s_{statement.target}", free, value, statement.over, statement.line)
+
+    def fresh(
+        self, stem: str, free: tuple[Var, ...], body: Scalar, sums: tuple[Var, ...], line: int
+    ) -> Load:
+        """A new array with that value."""
         name = stem
-        while name in taken:
+        while name in self.taken:
             name += "_"
-        taken.add(name)
-        arrays.append(Array(name, tuple(var.dim for var in free), "local"))
+        self.taken.add(name)
+        self.arrays.append(Array(name, tuple(var.dim for var in free), "local"))
         index = tuple(Index.of(var) for var in free)
-        reduce = "sum" if sums else None
-        statements.append(Statement(name, index, body, sums, reduce, False, statement.line))  # type: ignore[arg-type]
+        made = Statement(name, index, body, sums, "sum" if sums else None, False, line)
+        self.statements.append(made)
         return Load(name, index)
 
-    def inner(factors: tuple[Scalar, ...]) -> tuple[list[Scalar], list[Scalar]]:
-        """Factors that depend on a summed variable, and the others."""
-        inside = [f for f in factors if over.intersection(variables(f))]
-        return inside, [f for f in factors if f not in inside]
 
-    decay = tuple(substitute(factor, here) for factor in update.decay)
-    inside, outside = inner((*query, *decay))
-    # A decay of the whole state goes to the query: its gradient then needs no result of the read.
-    shared = [f for f in decay if not variables(f)]
-    inside += shared
-    outside = [f for f in outside if f not in shared]
-    summed = tuple(var for var in statement.over)
-    vector: Scalar = product(inside)
-    if len(inside) > 1:
-        free = tuple(var for var in summed if var in variables(vector))
-        vector = fresh(f"x_{statement.target}", free, vector, ())
-    state = Load(update.old, access.index)
-    kept = tuple(v for v in dict.fromkeys((*statement.free,)) if v in variables(state))
-    raw = fresh(f"r_{statement.target}", kept, product([state, vector]), summed)
-    parts = [Term(False, (*outside, raw))]
-    for write in update.writes:
-        factors = tuple(substitute(factor, here) for factor in write.factors)
-        inside, outside = inner((*query, *factors))
-        if inside:
-            value = product(inside)
-            free = tuple(v for v in statement.free if v in variables(value))
-            outside.append(fresh(f"s_{statement.target}", free, value, summed))
-        parts.append(Term(write.negative, tuple(outside)))
-    statements.append(replace(statement, body=total(parts), over=(), reduce=None))
+def _parted(statement: Statement, factors: tuple[Scalar, ...]) -> tuple[list[Scalar], list[Scalar]]:
+    """Factors that depend on a variable that the read sums over, and the others."""
+    over = set(statement.over)
+    inside = [f for f in factors if over.intersection(variables(f))]
+    return inside, [f for f in factors if f not in inside]

@@ -20,14 +20,7 @@ from fwgen.bench.timing import BUSY, Quiet
 
 def main() -> int:
     """Print the table; exit 1 when a required ratio was missed on a quiet machine."""
-    parser = argparse.ArgumentParser(prog="python -m fwgen.bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default: 7)")
-    parser.add_argument("--rules", help="only these rules, separated by commas")
-    parser.add_argument("--tokens", type=int, help="only this length")
-    parser.add_argument("--eager", action="store_true", help="leave torch.compile out (minutes)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
-    parser.add_argument("--page", type=Path, help="also write the tables to this Markdown file")
-    options = parser.parse_args()
+    options = _options()
     goals = [
         goal
         for goal in GOALS
@@ -35,11 +28,8 @@ def main() -> int:
         and (options.tokens is None or goal.tokens == options.tokens)
     ]
     peak, how = peak_flops()
-    print(
-        f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}, "
-        f"peak {peak / 1e9:.0f} GFLOP/s ({how})",
-        file=sys.stderr,
-    )
+    threads, load = torch.get_num_threads(), os.getloadavg()[0]
+    _say(f"{threads} threads, load {load:.1f}, peak {peak / 1e9:.0f} GFLOP/s ({how})")
     with Quiet() as quiet:
         results = list(measure(goals, options.rounds, not options.eager, _say))
         _say("fixed costs ...")
@@ -59,12 +49,20 @@ def main() -> int:
     if options.page is not None and not busy:
         write_page(options.page, results, costs, peak)
     if busy:
-        print(
-            f"others used {quiet.others:.2f} processors meanwhile: no verdict, and no page",
-            file=sys.stderr,
-        )
+        _say(f"others used {quiet.others:.2f} processors meanwhile: no verdict, and no page")
     met = all(r.met for r in results) and all(c.met for c in costs)
     return 0 if busy or met else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fwgen.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default: 7)")
+    parser.add_argument("--rules", help="only these rules, separated by commas")
+    parser.add_argument("--tokens", type=int, help="only this length")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out (minutes)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument("--page", type=Path, help="also write the tables to this Markdown file")
+    return parser.parse_args()
 
 
 def _say(text: str) -> None:

@@ -221,14 +221,9 @@ def run_backward(
     step = backward.forward
     start = start_states(step, heads, states, sizes)
     tokens, _ = _tokens(step, inputs, heads, start, sizes, position)
-    given = dfinal or {}
-    carried = {
-        s.name: np.array(given.get(s.name, np.zeros_like(start[s.name])), dtype=np.float64)
-        for s in step.states
-    }
-    names = [name for name, _ in backward.results]
-    inputs_of = [a.name for a in step.arrays if a.role == "input" and a.name in names]
-    params_of = [a.name for a in step.arrays if a.role == "param" and a.name in names]
+    given = {n: np.zeros_like(x) for n, x in start.items()} | dict(dfinal or {})
+    carried = {s.name: np.array(given[s.name], dtype=np.float64) for s in step.states}
+    inputs_of, params_of = _wanted(backward, "input"), _wanted(backward, "param")
     found: Gradients = {name: np.zeros(np.shape(inputs[name])) for name in inputs_of}
     found.update({name: np.zeros(np.shape(heads[name])) for name in params_of})
     for t in reversed(range(len(tokens))):
@@ -246,6 +241,12 @@ def run_backward(
             used = state.name not in states
             found[state.name] = carried[state.name] * (1.0 if used else 0.0)
     return found
+
+
+def _wanted(backward: Backward, role: str) -> list[str]:
+    """Arrays of a role that have a gradient."""
+    names = {name for name, _ in backward.results}
+    return [a.name for a in backward.forward.arrays if a.role == role and a.name in names]
 
 
 def _token_adjoints(

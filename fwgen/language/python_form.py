@@ -17,7 +17,7 @@ from fwgen.language import yaml_file
 from fwgen.language.arguments import by_name
 from fwgen.language.dims import DimError, parse_dim
 from fwgen.language.names import did_you_mean
-from fwgen.language.rule import from_document, plain_number
+from fwgen.language.rule import Rule, from_document, plain_number
 from fwgen.language.source import Report, SourceFile, Span, Text, fail
 from fwgen.language.yaml_file import Node, Sequence
 
@@ -70,15 +70,21 @@ def rule(
     def decorate(function: F) -> F:
         if not inspect.isfunction(function):
             raise CallError(f"`fwgen.rule` decorates a function, not {function!r}")
-        source = _Source.of(function)
-        title = function.__name__ if name is None else name
-        words = (inspect.getdoc(function) or "") if doc is None else doc
-        document = source.document(title, words, sections)
-        made = from_document(document, source.file, Report(), {}, {})
-        function.__fwgen_rule__ = made  # type: ignore[attr-defined]
+        function.__fwgen_rule__ = _made(function, name, doc, sections)  # type: ignore[attr-defined]
         return function
 
     return decorate
+
+
+def _made(
+    function: Callable[..., Any], name: str | None, doc: str | None, sections: Sections
+) -> Rule:
+    """The rule of a function; name and documentation are the function's where None."""
+    source = _Source.of(function)
+    title = function.__name__ if name is None else name
+    words = (inspect.getdoc(function) or "") if doc is None else doc
+    document = source.document(title, words, sections)
+    return from_document(document, source.file, Report(), {}, {})
 
 
 def _check_usage(misplaced: tuple[object, ...], given: list[str], unknown: dict[str, Any]) -> None:

@@ -9,42 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..errors import InternalError
 from .build import load
+from .dense import Convert, conversion
 from .geometry import Geometry, Layout, Tensors, saved_shapes, sum_in_order
 from .prepared import Result
 from .signature import Signature, StateSpec, TensorSpec
-
-Convert = Callable[[torch.Tensor], torch.Tensor]
-
-
-def dense_tail(tensor: torch.Tensor, lead: int) -> bool:
-    """Whether the axes from `lead` on are contiguous among themselves."""
-    step = 1
-    for size, stride in zip(
-        reversed(tensor.shape[lead:]), reversed(tensor.stride()[lead:]), strict=True
-    ):
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size
-    return True
-
-
-def _conversion(tensor: torch.Tensor, lead: int, dtype: torch.dtype) -> Convert | None:
-    """What makes a tensor readable for the kernels; None for nothing."""
-    if tensor.dtype != dtype:
-        if dense_tail(tensor, lead):
-            return lambda t: t.resolve_neg().to(dtype)
-        return lambda t: t.to(dtype).contiguous()
-    if tensor.is_neg() or not dense_tail(tensor, lead):
-        return lambda t: t.resolve_neg().contiguous()
-    return None
 
 
 def _entry(tensor: torch.Tensor, axes: str, heads: int) -> list[int]:
@@ -76,7 +51,7 @@ class _Plan:
         if tensor is None:
             self.values += [0] * 5
             return
-        convert = _conversion(tensor, len(axes), dtype)
+        convert = conversion(tensor, len(axes), dtype)
         if convert is not None:
             self.conversions.append((index, convert))
             tensor = convert(tensor)
@@ -208,9 +183,18 @@ class Backward:
         plan.take(index, tensors[index], "nth", dtype)
         for offset in range(len(signature.states)):
             plan.take(index + 1 + offset, tensors[index + 1 + offset], "nh", dtype)
+        self.count = self._results(plan, signature, wanted)
+        plan.integers(flat)
+        plan.finish()
+        self.array, self.template = plan.array, plan.template
+        self.given, self.conversions = plan.given, plan.conversions
+        self.dtype, self.device = dtype, geometry.device
+
+    def _results(self, plan: _Plan, signature: Signature, wanted: Sequence[bool]) -> int:
+        """Append the entries of the gradients, those that are not wanted absent; their number."""
+        geometry, inputs, params = plan.geometry, len(signature.inputs), len(signature.params)
         lead = (geometry.batch, geometry.tokens, geometry.heads)
         per_sequence = (geometry.sequences, geometry.heads)
-        inputs, params = len(signature.inputs), len(signature.params)
         specs: list[TensorSpec | StateSpec]
         specs = [*signature.inputs, *signature.params, *signature.states]
         self.made: list[tuple[int, int, tuple[int, ...]]] = []
@@ -221,12 +205,7 @@ class Backward:
             if want:
                 self.made.append((slot, place, shape))
         self.params = range(inputs, inputs + params)
-        self.count = len(specs)
-        plan.integers(flat)
-        plan.finish()
-        self.array, self.template = plan.array, plan.template
-        self.given, self.conversions = plan.given, plan.conversions
-        self.dtype, self.device = dtype, geometry.device
+        return len(specs)
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor | None]:
         """Gradients at full heads in the dtype of computation; params [H, *dims]."""

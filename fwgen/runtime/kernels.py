@@ -247,17 +247,9 @@ class Kernels:
             tensor = flat[place]
             if not wanted[place] or tensor is None:
                 gradients.append(None)
-                continue
-            gradient = found[place]
-            if gradient is None:
-                gradients.append(tensor.new_zeros(tensor.shape))
-                continue
-            if place < layout.params.start and tensor.shape[2] != geometry.heads:
-                group = (tensor.shape[2], geometry.heads // tensor.shape[2])
-                grouped = gradient.view(*gradient.shape[:2], *group, *gradient.shape[3:])
-                gradient = sum_in_order(grouped, 3)
-            same = gradient.dtype == tensor.dtype
-            gradients.append(gradient if same else gradient.to(tensor.dtype))
+            else:
+                token = place < layout.params.start
+                gradients.append(_like(tensor, found[place], geometry.heads if token else None))
         carried = found[layout.starts.start :]
         for (index, start), gradient in zip(layout.carried, carried, strict=True):
             if start is None:
@@ -280,3 +272,14 @@ class Kernels:
             else:
                 gradients.append(gradient)
         return gradients
+
+
+def _like(tensor: torch.Tensor, gradient: torch.Tensor | None, heads: int | None) -> torch.Tensor:
+    """A gradient in the dtype of its tensor; of an input, which may have fewer than `heads`."""
+    if gradient is None:
+        return tensor.new_zeros(tensor.shape)
+    if heads is not None and tensor.shape[2] != heads:
+        group = (tensor.shape[2], heads // tensor.shape[2])
+        grouped = gradient.view(*gradient.shape[:2], *group, *gradient.shape[3:])
+        gradient = sum_in_order(grouped, 3)
+    return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)

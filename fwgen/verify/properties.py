@@ -45,6 +45,18 @@ class Outcome:
             if old is None or row.ratio > old.ratio:
                 self.rows[row.tensor] = row
 
+    def judge(self, case: Case, rows: list[Row]) -> None:
+        """Count a case; raises DisagreementError where a row is wrong."""
+        self.cases += 1
+        self.weighed += case.tokens > 0 and (not case.lengths or any(case.lengths))
+        wrong = [row for row in rows if not row.fine]
+        if wrong:
+            self.failing = case
+            self.rows = {row.tensor: row for row in rows}
+            raise DisagreementError(_sentence(wrong[0]))
+        if self.failing is None:
+            self.add(rows)
+
 
 def strategy(op: CompiledRule, draws: Draws, backend: str) -> st.SearchStrategy[Case]:
     """Calls of moderate size; the Triton interpreter gets small ones in float32."""
@@ -124,29 +136,10 @@ def check_form(
             rows = None
         assume(rows is not None)
         assert rows is not None
-        outcome.cases += 1
-        outcome.weighed += case.tokens > 0 and (not case.lengths or any(case.lengths))
-        wrong = [row for row in rows if not row.fine]
-        if wrong:
-            outcome.failing = case
-            outcome.rows = {row.tensor: row for row in rows}
-            raise DisagreementError(_sentence(wrong[0]))
-        if outcome.failing is None:
-            outcome.add(rows)
+        outcome.judge(case, rows)
 
-    quiet = settings(
-        max_examples=cases,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        report_multiple_bugs=False,
-        print_blob=False,
-        verbosity=Verbosity.quiet,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )
     try:
-        seed(start)(quiet(given(strategy(op, draws, backend))(judged)))()
+        seed(start)(_quiet(cases)(given(strategy(op, draws, backend))(judged)))()
     except DisagreementError as error:
         outcome.message = str(error)
     except HypothesisException as error:  # such as a result that changes from run to run
@@ -157,6 +150,21 @@ def check_form(
             "values for every draw"
         )
     return outcome
+
+
+def _quiet(cases: int) -> settings:
+    """So many draws without a word of Hypothesis, shrunk where one fails."""
+    return settings(
+        max_examples=cases,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def _sentence(row: Row) -> str:
