@@ -10,17 +10,28 @@ from fwgen.ir.nodes import Array
 from report.printed import Frozen, Number, Page, Values, exact, numbers, paragraphs
 
 FLOOR = 1e-30
-"""What roundings may come to, of the loss; it counts where a gradient is 0."""
+"""What roundings may come to, of the loss and its weights; it counts where a gradient is 0."""
+CONSTANTS = 1e-16
+"""The same for pages with constants such as that of gelu, which are printed as doubles."""
 
 
-def errors(made: Compilation, sizes: dict[str, int], seed: int) -> dict[str, float]:
-    """How far each gradient is from the differences at a drawn point, relative to its terms."""
+def errors(
+    made: Compilation, sizes: dict[str, int], seed: int, floor: float = FLOOR
+) -> dict[str, float]:
+    """How far each gradient is from the differences at a drawn point, relative to its terms.
+
+    Terms that cancel leave the error of a constant in them: that is `floor` of the terms, not of
+    what is left of them.
+    """
     printed, rng, found = Printed(made, sizes, seed), np.random.default_rng(100 + seed), {}
     for wanted, adjoint in made.backward.results:
         along = numbers(rng.standard_normal(printed.values[wanted].shape))
         slope = printed.slope(wanted, along)
         parts = np.ravel(0 if adjoint is None else printed.values[adjoint] * along)
-        error = max(abs(parts.sum() - slope) - FLOOR * abs(printed.loss({})), 0)
+        scale = abs(printed.loss({})) + sum(
+            np.abs(w.ravel()).sum() for w in printed.weights.values()
+        )
+        error = max(abs(parts.sum() - slope) - floor * scale, 0)
         found[wanted] = float(error / max(abs(slope), np.abs(parts).sum())) if error else 0.0
     return found
 

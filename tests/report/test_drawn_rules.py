@@ -18,7 +18,7 @@ from fwgen.driver import compile_rule
 from fwgen.ir.interpret import run_step
 from fwgen.ir.nodes import Step
 from fwgen.language import load_rule
-from report.differences import errors
+from report.differences import CONSTANTS, errors
 from report.linked import moved
 from report.printed import FUNCTIONS, Page, paragraphs
 from sequences import draw
@@ -53,8 +53,8 @@ def check(rule: random_rules.RandomRule, path: Path) -> None:
                 known.add(equation.target)
     holds(made.step)
     for seed in range(2):
-        for wanted, error in errors(made, SIZES, seed).items():
-            assert error <= 1e-15, f"{wanted}: {error}"  # constants are printed as doubles
+        for wanted, error in errors(made, SIZES, seed, CONSTANTS).items():
+            assert error <= 1e-15, f"{wanted}: {error}"
 
 
 def holds(step: Step) -> None:
