@@ -11,7 +11,7 @@ from typing import Any
 
 import fwgen
 
-from . import formal_cli, lm_cli, mqar_cli, nmt_cli, options, qa_cli
+from . import eval_cli, formal_cli, lm_cli, mqar_cli, nmt_cli, options, qa_cli
 
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
 
@@ -23,7 +23,7 @@ def add_commands(commands: Any) -> None:
     for parser in (
         _add_retrieval(tasks),
         lm_cli.add_train(tasks),
-        lm_cli.add_eval(commands),
+        eval_cli.add_eval(commands),
         lm_cli.add_generate(commands),
         nmt_cli.add_train(tasks),
         formal_cli.add_train(tasks),

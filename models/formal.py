@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from .settings import TrainConfig, at_least, device_of, one_of
 from .task import Task
 from .train import train
 
+Word = tuple[str, ...]
 SETUPS = ("small", "full")
 MODEL = LMConfig(layers=2, d_model=32, d_ff=64, attention=AttentionConfig(heads=4))
 TRAINING = TrainConfig(
@@ -106,10 +108,24 @@ class Bin:
     window: Window
     batches: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, language: Language, window: Window, words: Sequence[Word], size: int) -> Bin:
+        """In batches of `size` strings, from short to long: little padding."""
+        words = sorted(words, key=len)
+        parts = [words[i : i + size] for i in range(0, len(words), size)]
+        return cls(window, [language.encode(part) for part in parts])
+
     @property
     def name(self) -> str:
         low, high = self.window
         return str(low) if low == high else f"{low}-{high}"
+
+
+def draw_bins(
+    language: Language, windows: Sequence[Window], count: int, rng: random.Random
+) -> list[tuple[Window, list[Word]]]:
+    """Held-out strings, distinct within their window."""
+    return [(window, language.distinct(rng, window, count)) for window in windows]
 
 
 class FormalTask(Task):
@@ -133,16 +149,11 @@ class FormalTask(Task):
         """
         config, size = self.config, self.config.batch
         rng = random.Random(config.seed + 1_000_000)
-        held_out: set[tuple[str, ...]] = set()
-        self.bins = []
-        for window in config.windows:
-            words = self.language.distinct(rng, window, config.eval_strings)
-            if not held_out:  # the first bin has the lengths of the training
-                self.tokens_per_step = size * sum(map(len, words)) // len(words)
-            held_out.update(words)
-            words.sort(key=len)  # little padding
-            parts = [words[i : i + size] for i in range(0, len(words), size)]
-            self.bins.append(Bin(window, [self.language.encode(part) for part in parts]))
+        drawn = draw_bins(self.language, config.windows, config.eval_strings, rng)
+        self.bins = [Bin.of(self.language, window, words, size) for window, words in drawn]
+        first = drawn[0][1]  # of the lengths of the training
+        self.tokens_per_step = size * sum(map(len, first)) // len(first)
+        held_out = {word for _, words in drawn for word in words}
         self.words = self.language.distinct(rng, config.lengths, config.strings, held_out)
         if config.strings and not self.words:
             raise fwgen.ArgumentError(
@@ -158,31 +169,39 @@ class FormalTask(Task):
         else:
             count, lengths = self.config.batch, self.config.lengths
             words = [self.language.sample(rng, lengths) for _ in range(count)]
-        scores, targets = self._scores(*self.language.encode(words))
+        scores, targets = _scores(self.model, *self.language.encode(words), self.device)
         return _nll(scores, targets) / (targets != IGNORED).sum()
 
     def evaluate(self) -> dict[str, float]:
-        """Mean loss of all questions, and the part of right strings in each bin and in all.
+        """As `judge`: the training stops when all is solved."""
+        return judge(self.model, self.bins, self.device)
 
-        "solved" when every string is right: the training stops then.
-        """
-        total = questions = right = count = 0.0
-        figures = {}
-        for one in self.bins:
-            own = strings = 0.0
-            for batch in one.batches:
-                scores, targets = self._scores(*batch)
-                total += _nll(scores, targets).item()
-                questions += int((targets != IGNORED).sum())
-                own += int(right_strings(scores, targets).sum())
-                strings += len(targets)
-            figures[f"accuracy_{one.name}"] = own / strings
-            right, count = right + own, count + strings
-        means = {"loss": total / questions, "accuracy": right / count}
-        return means | figures | {"solved": float(right == count)}
 
-    def _scores(self, symbols: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return self.model(symbols.to(self.device)).float(), targets.to(self.device)
+def _scores(
+    model: Labeller, symbols: Tensor, targets: Tensor, device: str
+) -> tuple[Tensor, Tensor]:
+    return model(symbols.to(device)).float(), targets.to(device)
+
+
+def judge(model: Labeller, bins: Sequence[Bin], device: str) -> dict[str, float]:
+    """Mean loss of all questions, and the part of right strings in each bin and in all.
+
+    "solved" is 1 when every string is right.
+    """
+    total = questions = right = count = 0.0
+    figures = {}
+    for one in bins:
+        own = strings = 0.0
+        for batch in one.batches:
+            scores, targets = _scores(model, *batch, device)
+            total += _nll(scores, targets).item()
+            questions += int((targets != IGNORED).sum())
+            own += int(right_strings(scores, targets).sum())
+            strings += len(targets)
+        figures[f"accuracy_{one.name}"] = own / strings
+        right, count = right + own, count + strings
+    means = {"loss": total / questions, "accuracy": right / count}
+    return means | figures | {"solved": float(right == count)}
 
 
 def right_strings(scores: Tensor, targets: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fwgen
-
 from . import options
 
 # Nothing here imports torch before a command runs: `fwgen list` stays quick.
@@ -101,9 +99,9 @@ def _config(args: argparse.Namespace) -> Any:
     found = formal.preset(args.language, args.setup)
     asked = options.given(args, formal.FormalConfig)
     if "lengths" in asked:
-        asked["lengths"] = _window("--lengths", asked["lengths"])
+        asked["lengths"] = options.window("--lengths", asked["lengths"])
     if "longer" in asked:
-        asked["longer"] = tuple(_window("--longer", text) for text in asked["longer"].split(","))
+        asked["longer"] = options.windows("--longer", asked["longer"])
     attention = options.given(args, AttentionConfig) | options.rule_options(args)
     model = options.given(args, LMConfig)
     model["attention"] = replace(found.model.attention, **attention)
@@ -114,11 +112,3 @@ def _name(config: Any) -> str:
     """The rule, and the ranges that were asked for: runs with and without them are not the same."""
     attention = config.model.attention
     return " ".join([attention.name, *(f"{n} {a}" for n, a in attention.activations.items())])
-
-
-def _window(option: str, text: str) -> tuple[int, int]:
-    """ "2-20" -> (2, 20), "20" -> (20, 20)."""
-    low, dash, high = text.strip().partition("-")
-    if not (low.isdecimal() and (high.isdecimal() if dash else True)):
-        raise fwgen.ArgumentError(f"{option}: expected A-B, such as 2-20, got {text!r}")
-    return int(low), int(high if dash else low)

@@ -1,4 +1,4 @@
-"""The commands `fwgen train lm`, `fwgen eval` and `fwgen generate`."""
+"""The commands `fwgen train lm` and `fwgen generate`."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def _tell(result: dict[str, Any], out: Path) -> None:
     print(
         f"{result['name']}: {result['steps']} steps ({result['stopped']}), "
         f"{result['parameters']:,} parameters, {result['tokens_per_second']:,} tokens/s, "
-        f"validation perplexity {_figure(last.get('perplexity'))} per token, "
-        f"{_figure(last.get('word_perplexity'))} per word"
+        f"validation perplexity {options.figure(last.get('perplexity'))} per token, "
+        f"{options.figure(last.get('word_perplexity'))} per word"
     )
     print(out)
     if result["stopped"] == "interrupted":
@@ -128,75 +128,6 @@ def _preset(args: argparse.Namespace) -> Any:
         replace(preset.run, **run),
         replace(preset.training, **options.given(args, TrainConfig)),
     )
-
-
-def add_eval(commands: Any) -> argparse.ArgumentParser:
-    parser = options.add_parser(
-        commands,
-        "eval",
-        "perplexity of a trained language model",
-        """
-RUN is a run's folder (its best model) or a checkpoint, which holds all that is needed. --context
-tells how many tokens the state may reach back, 0 for the whole text; several make a table.
-
-  fwgen eval runs/lm/prose/delta-small-seed1 --split test
-  fwgen eval runs/lm/prose/delta-small-seed1 --context 64,256,1024,0
-  fwgen eval runs/lm/wt103/softmax --context 256 --stride 1   # the sliding window of the paper
-""",
-    )
-    add = parser.add_argument
-    add("run_path", metavar="RUN", type=Path)
-    add("--data", type=Path, metavar="PATH", help="a corpus (default: that of the training)")
-    add("--split", default="valid", help="train, valid (default) or test")
-    add("--context", metavar="N[,N...]", help="tokens (default: as it was trained)")
-    add("--stride", type=int, default=0, metavar="N", help="overlapping windows; N tokens count")
-    add("--segment", type=int, metavar="N", help="tokens that are computed at once")
-    add("--batch", type=int, default=1, metavar="N", help="streams that the text is cut into")
-    add("--tokens", type=int, default=0, metavar="N", help="at most; 0: all")
-    add("--json", action="store_true", default=False)
-    options.add_machine(parser)
-    parser.set_defaults(action=_eval)
-    return parser
-
-
-def _eval(args: argparse.Namespace) -> int:
-    from . import lm_eval
-    from .data.text import read_split
-
-    options.use_threads(args)
-    device = getattr(args, "device", "cpu")
-    found = lm_eval.load(args.run_path, device)
-    tokens = found.tokenizer.encode(read_split(getattr(args, "data", found.data), args.split))
-    if args.tokens:
-        tokens = tokens[: args.tokens + 1]
-    segment = getattr(args, "segment", found.segment)
-    default = "0" if found.carry else str(found.segment)
-    contexts = [options.whole("--context", c) for c in getattr(args, "context", default).split(",")]
-    rows = []
-    for context in contexts:
-        how = lm_eval.EvalConfig(segment, context, args.stride, args.batch)
-        figures = lm_eval.evaluate(found.model, found.tokenizer, tokens, how, device)
-        rows.append({"context": context, "stride": args.stride, **figures})
-        if not args.json:
-            _print_row(rows[-1], first=len(rows) == 1)
-    if args.json:
-        document = {
-            "task": "lm",
-            "name": found.name,
-            "run": str(args.run_path),
-            "split": args.split,
-            "step": found.step,
-        }
-        print(json.dumps(document | {"rows": rows}, indent=2))
-    return 0
-
-
-def _print_row(row: dict[str, Any], first: bool) -> None:
-    names = ("context", "loss", "perplexity", "word_perplexity", "bits_per_byte")
-    if first:
-        print("  ".join(name.replace("_", " ").rjust(15) for name in names))
-    cells = [str(row["context"] or "all"), *(_figure(row[name]) for name in names[1:])]
-    print("  ".join(cell.rjust(15) for cell in cells), flush=True)
 
 
 def add_generate(commands: Any) -> argparse.ArgumentParser:
@@ -257,9 +188,3 @@ def _generate(args: argparse.Namespace) -> int:
         for i, text in enumerate(texts):
             print(f"--- {i + 1}\n{text.strip()}")
     return 0
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4f}" if value < 100 else f"{value:,.1f}"

@@ -96,8 +96,8 @@ def _tell(result: dict[str, Any], out: Path) -> None:
     print(
         f"{result['name']}: {result['steps']} steps ({result['stopped']}), "
         f"{result['parameters']:,} parameters, {result['tokens_per_second']:,} tokens/s, "
-        f"validation perplexity {_figure(last.get('perplexity'))}, "
-        f"token accuracy {_figure(last.get('accuracy'))}"
+        f"validation perplexity {options.figure(last.get('perplexity'))}, "
+        f"token accuracy {options.figure(last.get('accuracy'))}"
     )
     print(out)
     if result["stopped"] == "interrupted":
@@ -202,7 +202,3 @@ def _blocks(lines: int) -> Iterator[list[str]]:
                     f"standard input, line {number}: not UTF-8 text: {error}"
                 ) from None
         yield texts
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}" if value < 100 else f"{value:,.1f}"

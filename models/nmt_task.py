@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from .data.pairs import Batches, Lines, Pairs, end_of, languages_of, read_pairs
 from .data.text import Tokenizer, digest, learn_in_first, tokenizer_from
 from .distributed import current
 from .nmt import ATTENTIONS, NMTConfig, Translator
+from .nmt_eval import judge
 from .settings import TrainConfig, at_least, device_of
 from .task import Task
 from .train import train
@@ -141,22 +141,8 @@ class NMTTask(Task):
         return loss * (counted * len(target) * self.world.size / whole.real.sum())
 
     def evaluate(self) -> dict[str, float]:
-        """Of held-out target tokens, given those before: mean loss without smoothing, accuracy."""
-        total = right = 0.0
-        for batch in self.held_out.batches(self.run.batch_tokens):
-            rows, counted = self.world.share(len(batch.lengths))
-            batch = batch.part(rows).to(self.device)
-            scores = self.model(batch.source, batch.lengths, batch.inputs(self.end), batch.real)
-            target = batch.target[batch.real]
-            total += counted * F.cross_entropy(scores.float(), target, reduction="sum").item()
-            right += counted * int((scores.argmax(-1) == target).sum())
-        total, right = self.world.total(total), self.world.total(right)
-        count = len(self.held_out.target.tokens)
-        return {
-            "loss": total / count,
-            "perplexity": math.exp(min(total / count, 700)),
-            "accuracy": right / count,
-        }
+        tokens = self.run.batch_tokens
+        return judge(self.model, self.held_out, self.end, tokens, self.device, self.world)
 
     def state(self) -> dict[str, Tensor]:
         return super().state() | self.batches.state()

@@ -147,6 +147,25 @@ def whole(option: str, text: str) -> int:
         raise fwgen.ArgumentError(f"{option}: expected a whole number, got {text!r}") from None
 
 
+def windows(option: str, text: str) -> tuple[tuple[int, int], ...]:
+    """ "2-20,40" -> ((2, 20), (40, 40))."""
+    return tuple(window(option, part) for part in text.split(","))
+
+
+def window(option: str, text: str) -> tuple[int, int]:
+    """ "2-20" -> (2, 20), "20" -> (20, 20)."""
+    low, dash, high = text.strip().partition("-")
+    if not (low.isdecimal() and (high.isdecimal() if dash else True)):
+        raise fwgen.ArgumentError(f"{option}: expected A-B, such as 2-20, got {text!r}")
+    return int(low), int(high if dash else low)
+
+
+def figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if value < 100 else f"{value:,.1f}"
+
+
 def slug(name: str) -> str:
     """A folder name: letters, digits and dashes."""
     text = "".join(c if c.isalnum() or c == "_" else "-" for c in name)
