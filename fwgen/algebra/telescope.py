@@ -89,7 +89,7 @@ def _one(backward: Backward, decay: Decay, made: Telescoped) -> tuple[Backward, 
                 cores[number] = _Core(vector, shares[base], read)
     if not _complete(step, state.old, decay.array, update, list(cores.values())):
         return backward, made
-    after = _with_cores(backward, cores, both[0])
+    after = _with_cores(backward, cores, both[0], _adjoint_of(backward, logarithm))
     parts = tuple(dict.fromkeys(cores.values()))
     return after, _sums(after, decay, logarithm, (seed, state.old), update, parts, made)
 
@@ -163,8 +163,13 @@ def _new(step: Step, old: str) -> str:
     return next(s.new for s in step.states if s.old == old)
 
 
-def _with_cores(backward: Backward, cores: dict[int, _Core], dropped: Statement) -> Backward:
-    """Send the state's part of each gradient to an array of its own, and add that in turn."""
+def _with_cores(
+    backward: Backward, cores: dict[int, _Core], dropped: Statement, coming: str
+) -> Backward:
+    """Send the state's part of each gradient to an array of its own, and add that in turn.
+
+    The gradient `coming` gets its contributions later.
+    """
     arrays = {a.name: a for a in backward.arrays}
     last = {core.gradient: number for number, core in cores.items()}
     statements: list[Statement] = []
@@ -182,7 +187,7 @@ def _with_cores(backward: Backward, cores: dict[int, _Core], dropped: Statement)
             index = (Index.of(Var("j", shape.dims[0])),)
             share = Load(core.gradient, index)
             statements.append(Statement(statement.target, index, share, accumulate=True))
-    alive = _without_zeros(statements, arrays)
+    alive = _without_zeros(statements, {n: a for n, a in arrays.items() if n != coming})
     return replace(backward, arrays=tuple(arrays.values()), statements=tuple(alive))
 
 
