@@ -158,16 +158,31 @@ static inline void copy_out(const Tensor &x, size n, size h, const real *from, s
     else matrix_out(to, from, n0, n1, axis);
 }
 
+// The rows of a chunk: in the work space, or in the tensor itself where a row has no padding.
+struct Rows {
+    real *data;
+    size step;
+};
+FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, size c0, size extent,
+                         size n0, size n1) {
+    const Tensor x = call.tensor(k);
+    if (n0 * n1 != extent || !x.data) return {rows, extent};
+    return {call.at(x, n, h) + c0 * x.token, x.token};
+}
+
 // Once per token of a chunk that starts at token c0.
-FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    if (!x.data) return zero(to, tc * extent);
+    const Rows rows = {to, extent};
+    if (!x.data) return zero(to, tc * extent), rows;
+    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+    return rows;
 }
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while

@@ -128,6 +128,7 @@ class KernelWriter:
             c.before for p in sweep.phases if isinstance(p, Scan) and p.history for c in p.carries
         }
         matrices = self.matrices(sweep)
+        passing = self.passing(sweep)
         names = self.mentioned(sweep)
         earlier = [n for n in names if self.arrays[n].role == "earlier"]
         for name in (n for n in names if n not in earlier):
@@ -145,7 +146,8 @@ class KernelWriter:
             wish = self.arrays[owner].name
             tag = f"{wish}_{number}" if kind == "matrix" else wish
             base = self.names.of((owner, number if kind == "matrix" else ""), tag)
-            places[name] = Place(array, base, kind, laned, axis, shift, history)
+            rows = f"{base}_rows" if name in passing else ""
+            places[name] = Place(array, base, kind, laned, axis, shift, history, rows)
             self.declare(places[name], storage, name in self.crossing)
         for name in earlier:
             place = places[self.arrays[name].of]
@@ -205,6 +207,7 @@ class KernelWriter:
             not dims,
             -2 if not dims else place.lane_axis if place.laned else -1,
             place.shift,
+            place.rows,
         )
 
     def carry(self, carry: Carry, storage: Storage) -> CarryView:
@@ -235,6 +238,18 @@ class KernelWriter:
 
     def zeroed(self, sweep: Sweep, storage: Storage) -> tuple[tuple[str, str, int], ...]:
         """Row arrays that are only ever added to: (base, extent, first slot)."""
+        places = [storage.places[n] for n in self.added(sweep)]
+        return tuple((p.base, storage.extent(p), p.shift) for p in places if p.kind == "row")
+
+    def passing(self, sweep: Sweep) -> set[str]:
+        """Rows that are the same in a tensor: nothing is done to them but one load or store."""
+        moved = [a for a, t in (*sweep.loads, *sweep.stores) if not t.startswith("mark ")]
+        carried = {name for c in sweep.carries for name in (c.before, c.after)}
+        other = {*carried, *self.added(sweep), *self.crossing}
+        return {a for a in moved if moved.count(a) == 1 and self.arrays[a].dims} - other
+
+    def added(self, sweep: Sweep) -> list[str]:
+        """Arrays that are only ever added to, and start from zeros."""
         written: dict[str, bool] = {}
         for phase in sweep.phases:
             items = phase.items if isinstance(phase, Scan) else phase.statements
@@ -246,6 +261,4 @@ class KernelWriter:
                     adds = statement.accumulate or row_sum
                     adds = adds and partial(statement, row_sum, self.arrays)
                     written.setdefault(statement.target, adds)
-        names = [n for n, adds in written.items() if adds and n not in sweep.fetches]
-        places = [storage.places[n] for n in names]
-        return tuple((p.base, storage.extent(p), p.shift) for p in places if p.kind == "row")
+        return [n for n, adds in written.items() if adds and n not in sweep.fetches]

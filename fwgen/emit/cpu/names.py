@@ -22,7 +22,7 @@ OURS = """
 real size fw free aligned_alloc args main call space n h T C TC c0 tc t tp e e0 e1 i0 b j r j0 some
 rows fours at at_row step to block sum position NV L kept
 """
-ENDS = re.compile(r"_(all|from|row|to|at|ahead\d+)$")
+ENDS = re.compile(r"_(all|from|row|rows|to|at|ahead\d+)$")
 """What the templates append to a name to make another one."""
 RESERVED = frozenset(KEYWORDS.split()) | frozenset(OURS.split())
 

@@ -27,7 +27,11 @@ Kind = Literal["row", "head", "matrix"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How one array is stored: `base` is its pointer, `shift` what is added to the token's slot."""
+    """How one array is stored: `base` is its pointer, `shift` what is added to the token's slot.
+
+    `rows` names the `fw::Rows` that say where a chunk's rows are, for those that may lie in a
+    tensor of the call.
+    """
 
     array: Array
     base: str
@@ -36,6 +40,7 @@ class Place:
     lane_axis: int = 0
     shift: int = 0
     history: bool = False
+    rows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,8 @@ class Storage:
         if place.kind == "head" or (place.kind == "matrix" and not place.history):
             return place.base
         count = _shifted(token, place.shift)
+        if place.rows:
+            return f"{place.rows}.data + {count} * {place.rows}.step"
         extent = self.extent(place)
         if extent == "1":
             return f"{place.base} + {count}"

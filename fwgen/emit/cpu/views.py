@@ -35,7 +35,7 @@ class Buffer:
 class Transfer:
     """An array exchanged with a tensor: C++ pointer, tensor slot, and its shape there.
 
-    `axis`: the laned axis of a matrix, -1 for rows, -2 for a scalar.
+    `axis`: the laned axis of a matrix, -1 for rows, -2 for a scalar. `rows`: see `Place`.
     """
 
     base: str
@@ -46,6 +46,7 @@ class Transfer:
     scalar: bool
     axis: int
     shift: int = 0
+    rows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
