@@ -503,16 +503,31 @@ static inline void copy_out(const Tensor &x, size n, size h, const real *from, s
     else matrix_out(to, from, n0, n1, axis);
 }
 
+// The rows of a chunk: in the work space, or in the tensor itself where a row has no padding.
+struct Rows {
+    real *data;
+    size step;
+};
+FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, size c0, size extent,
+                         size n0, size n1) {
+    const Tensor x = call.tensor(k);
+    if (n0 * n1 != extent || !x.data) return {rows, extent};
+    return {call.at(x, n, h) + c0 * x.token, x.token};
+}
+
 // Once per token of a chunk that starts at token c0.
-FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    if (!x.data) return zero(to, tc * extent);
+    const Rows rows = {to, extent};
+    if (!x.data) return zero(to, tc * extent), rows;
+    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+    return rows;
 }
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
@@ -643,22 +658,24 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead<1> y_ahead(call, 5, n, h, c0, 1 * (n_V));
-            const fw::Ahead<1> p_ahead(call, 7, n, h, c0, 1 * (n_V));
+            const fw::Rows y_rows = fw::tokens_at(y, call, 5, n, h, c0, row_V, 1, n_V);
+            const fw::Rows p_rows = fw::tokens_at(p, call, 7, n, h, c0, row_V, 1, n_V);
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<1> y_ahead5(call, 5, n, h, c0, 1 * (n_V));
+            const fw::Ahead<1> p_ahead7(call, 7, n, h, c0, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * row_K + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(k_rows.data + t * k_rows.step + e)));
                     n_[t] = fw::sum(sum);
                 }
 
@@ -671,7 +688,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             for (size t = 0; t < tc; ++t) {
                 // kf[i] = k[i] * a
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k + t * row_K + e)));
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
 
                 }
 
@@ -679,7 +696,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * row_K + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(q_rows.data + t * q_rows.step + e)));
                     n_1[t] = fw::sum(sum);
                 }
 
@@ -692,7 +709,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = q[i] * a_1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q + t * row_K + e)));
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
 
                 }
 
@@ -747,7 +764,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             const real *const phi_q_0_j_row = phi_q;
                             const real *const kf_1_j_row = kf + 1 * row_K;
                             const real *const phi_q_1_j_row = phi_q + 1 * row_K;
-                            const real *const W_0_at_from = W_0;
+                            const real *const W_0_ij_from = W_0;
                             fw::vec p_0_lane_sum[NV], r_p_1_0_lane_sum[NV], p_1_lane_sum[NV], r_p_1_1_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -768,11 +785,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                        p_0_lane_sum[b] += W_0_at * kf_0_j;
-                                        r_p_1_0_lane_sum[b] += W_0_at * phi_q_0_j;
-                                        p_1_lane_sum[b] += W_0_at * kf_1_j;
-                                        r_p_1_1_lane_sum[b] += W_0_at * phi_q_1_j;
+                                        const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                        p_0_lane_sum[b] += W_0_ij * kf_0_j;
+                                        r_p_1_0_lane_sum[b] += W_0_ij * phi_q_0_j;
+                                        p_1_lane_sum[b] += W_0_ij * kf_1_j;
+                                        r_p_1_1_lane_sum[b] += W_0_ij * phi_q_1_j;
                                     }
 
                                 }
@@ -786,17 +803,17 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                    p_0_lane_sum[b] += W_0_at * kf_0_j;
-                                    r_p_1_0_lane_sum[b] += W_0_at * phi_q_0_j;
-                                    p_1_lane_sum[b] += W_0_at * kf_1_j;
-                                    r_p_1_1_lane_sum[b] += W_0_at * phi_q_1_j;
+                                    const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                    p_0_lane_sum[b] += W_0_ij * kf_0_j;
+                                    r_p_1_0_lane_sum[b] += W_0_ij * phi_q_0_j;
+                                    p_1_lane_sum[b] += W_0_ij * kf_1_j;
+                                    r_p_1_1_lane_sum[b] += W_0_ij * phi_q_1_j;
                                 }
 
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = p + (i0 + b) * fw::L;
+                                real *const to = p_rows.data + 0 * p_rows.step + (i0 + b) * fw::L;
                                 fw::store(to, p_0_lane_sum[b]);
                             }
                             FW_UNROLL
@@ -806,7 +823,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = p + 1 * row_V + (i0 + b) * fw::L;
+                                real *const to = p_rows.data + 1 * p_rows.step + (i0 + b) * fw::L;
                                 fw::store(to, p_1_lane_sum[b]);
                             }
                             FW_UNROLL
@@ -824,19 +841,19 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     {
                         const size t = tp;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            beta_ahead.ask(t);
-                            y_ahead.ask(t);
-                            p_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            beta_ahead3.ask(t);
+                            y_ahead5.ask(t);
+                            p_ahead7.ask(t);
                         }
 
                         // u_W[i] = beta * (v[i] - p[i])
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
                             const size e = (i0 + b) * fw::L;
-                            fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
+                            fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
 
                         }
 
@@ -845,19 +862,19 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     {
                         const size t = tp + 1;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            beta_ahead.ask(t);
-                            y_ahead.ask(t);
-                            p_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            beta_ahead3.ask(t);
+                            y_ahead5.ask(t);
+                            p_ahead7.ask(t);
                         }
 
                         // p[i] += u_W_earlier[i] * s_p
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
                             const size e = (i0 + b) * fw::L;
-                            fw::store(p + t * row_V + e, fw::load(p + t * row_V + e) + fw::tail(e, n_V, s_p[t] * fw::load(u_W + (t - 1) * row_V + e)));
+                            fw::store(p_rows.data + t * p_rows.step + e, fw::load(p_rows.data + t * p_rows.step + e) + fw::tail(e, n_V, s_p[t] * fw::load(u_W + (t - 1) * row_V + e)));
 
                         }
 
@@ -865,7 +882,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
                             const size e = (i0 + b) * fw::L;
-                            fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
+                            fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
 
                         }
 
@@ -887,8 +904,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 const real *const phi_q_2_j_row = phi_q + (tp + 2) * row_K;
                                 const real *const kf_3_j_row = kf + (tp + 3) * row_K;
                                 const real *const phi_q_3_j_row = phi_q + (tp + 3) * row_K;
-                                const real *const W_at_from = W_0;
-                                real *const W_1_at_to = W_0;
+                                const real *const W_ij_from = W_0;
+                                real *const W_1_ij_to = W_0;
                                 fw::vec u_W_earlier_v[NV], u_W_v[NV], p_2_lane_sum[NV], r_p_1_2_lane_sum[NV], p_3_lane_sum[NV], r_p_1_3_lane_sum[NV];
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
@@ -913,13 +930,13 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                         FW_UNROLL
                                         for (int b = 0; b < NV; ++b) {
                                             const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                            const fw::vec W_at = fw::load(W_at_from + at);
-                                            const fw::vec W_1_at = fw::wide(W_at + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
-                                            fw::store(W_1_at_to + at, W_1_at);
-                                            p_2_lane_sum[b] += W_1_at * kf_2_j;
-                                            r_p_1_2_lane_sum[b] += W_1_at * phi_q_2_j;
-                                            p_3_lane_sum[b] += W_1_at * kf_3_j;
-                                            r_p_1_3_lane_sum[b] += W_1_at * phi_q_3_j;
+                                            const fw::vec W_ij = fw::load(W_ij_from + at);
+                                            const fw::vec W_1_ij = fw::wide(W_ij + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
+                                            fw::store(W_1_ij_to + at, W_1_ij);
+                                            p_2_lane_sum[b] += W_1_ij * kf_2_j;
+                                            r_p_1_2_lane_sum[b] += W_1_ij * phi_q_2_j;
+                                            p_3_lane_sum[b] += W_1_ij * kf_3_j;
+                                            r_p_1_3_lane_sum[b] += W_1_ij * phi_q_3_j;
                                         }
 
                                     }
@@ -935,19 +952,19 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        const fw::vec W_1_at = fw::wide(W_at + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
-                                        fw::store(W_1_at_to + at, W_1_at);
-                                        p_2_lane_sum[b] += W_1_at * kf_2_j;
-                                        r_p_1_2_lane_sum[b] += W_1_at * phi_q_2_j;
-                                        p_3_lane_sum[b] += W_1_at * kf_3_j;
-                                        r_p_1_3_lane_sum[b] += W_1_at * phi_q_3_j;
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        const fw::vec W_1_ij = fw::wide(W_ij + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
+                                        p_2_lane_sum[b] += W_1_ij * kf_2_j;
+                                        r_p_1_2_lane_sum[b] += W_1_ij * phi_q_2_j;
+                                        p_3_lane_sum[b] += W_1_ij * kf_3_j;
+                                        r_p_1_3_lane_sum[b] += W_1_ij * phi_q_3_j;
                                     }
 
                                 }
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    real *const to = p + (tp + 2) * row_V + (i0 + b) * fw::L;
+                                    real *const to = p_rows.data + (tp + 2) * p_rows.step + (i0 + b) * fw::L;
                                     fw::store(to, p_2_lane_sum[b]);
                                 }
                                 FW_UNROLL
@@ -957,7 +974,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 }
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
-                                    real *const to = p + (tp + 3) * row_V + (i0 + b) * fw::L;
+                                    real *const to = p_rows.data + (tp + 3) * p_rows.step + (i0 + b) * fw::L;
                                     fw::store(to, p_3_lane_sum[b]);
                                 }
                                 FW_UNROLL
@@ -978,8 +995,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 const size rows = n_K;
                                 const real *const kf_earlier_j_row = kf + tp * row_K;
                                 const real *const kf_j_row = kf + (tp + 1) * row_K;
-                                const real *const W_at_from = W_0;
-                                real *const W_1_at_to = W_0;
+                                const real *const W_ij_from = W_0;
+                                real *const W_1_ij_to = W_0;
                                 fw::vec u_W_earlier_v[NV], u_W_v[NV];
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
@@ -996,9 +1013,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                         FW_UNROLL
                                         for (int b = 0; b < NV; ++b) {
                                             const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                            const fw::vec W_at = fw::load(W_at_from + at);
-                                            const fw::vec W_1_at = fw::wide(W_at + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
-                                            fw::store(W_1_at_to + at, W_1_at);
+                                            const fw::vec W_ij = fw::load(W_ij_from + at);
+                                            const fw::vec W_1_ij = fw::wide(W_ij + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
+                                            fw::store(W_1_ij_to + at, W_1_ij);
                                         }
 
                                     }
@@ -1010,9 +1027,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        const fw::vec W_1_at = fw::wide(W_at + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        const fw::vec W_1_ij = fw::wide(W_ij + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -1026,12 +1043,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 if (tc % 2) {
                     const size t = tc - 1;
                     if (i0 == 0) {
-                        q_ahead.ask(t);
-                        k_ahead.ask(t);
-                        v_ahead.ask(t);
-                        beta_ahead.ask(t);
-                        y_ahead.ask(t);
-                        p_ahead.ask(t);
+                        q_ahead0.ask(t);
+                        k_ahead1.ask(t);
+                        v_ahead2.ask(t);
+                        beta_ahead3.ask(t);
+                        y_ahead5.ask(t);
+                        p_ahead7.ask(t);
                     }
 
                     fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
@@ -1042,7 +1059,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             const size rows = n_K;
                             const real *const kf_j_row = kf + t * row_K;
                             const real *const phi_q_j_row = phi_q + t * row_K;
-                            const real *const W_at_from = W_0;
+                            const real *const W_ij_from = W_0;
                             fw::vec p_lane_sum[NV], r_p_1_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -1059,9 +1076,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        p_lane_sum[b] += W_at * kf_j;
-                                        r_p_1_lane_sum[b] += W_at * phi_q_j;
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        p_lane_sum[b] += W_ij * kf_j;
+                                        r_p_1_lane_sum[b] += W_ij * phi_q_j;
                                     }
 
                                 }
@@ -1073,15 +1090,15 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    p_lane_sum[b] += W_at * kf_j;
-                                    r_p_1_lane_sum[b] += W_at * phi_q_j;
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    p_lane_sum[b] += W_ij * kf_j;
+                                    r_p_1_lane_sum[b] += W_ij * phi_q_j;
                                 }
 
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = p + t * row_V + (i0 + b) * fw::L;
+                                real *const to = p_rows.data + t * p_rows.step + (i0 + b) * fw::L;
                                 fw::store(to, p_lane_sum[b]);
                             }
                             FW_UNROLL
@@ -1098,7 +1115,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     FW_UNROLL
                     for (int b = 0; b < NV; ++b) {
                         const size e = (i0 + b) * fw::L;
-                        fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
+                        fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
 
                     }
 
@@ -1109,8 +1126,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
                             const size rows = n_K;
                             const real *const kf_j_row = kf + t * row_K;
-                            const real *const W_at_from = W_0;
-                            real *const W_1_at_to = W_0;
+                            const real *const W_ij_from = W_0;
+                            real *const W_1_ij_to = W_0;
                             fw::vec u_W_v[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -1125,9 +1142,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -1138,9 +1155,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -1173,14 +1190,14 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 // y[i] = a_2 * p_1[i]
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(y + t * row_V + e, fw::tail(e, n_V, a_2[t] * fw::load(p_1 + t * row_V + e)));
+                    fw::store(y_rows.data + t * y_rows.step + e, fw::tail(e, n_V, a_2[t] * fw::load(p_1 + t * row_V + e)));
 
                 }
 
             }
 
-            fw::tokens_out(call, 5, y, n, h, c0, tc, row_V, 1, n_V, false);
-            fw::tokens_out(call, 7, p, n, h, c0, tc, row_V, 1, n_V, false);
+            if (y_rows.data == y) fw::tokens_out(call, 5, y, n, h, c0, tc, row_V, 1, n_V, false);
+            if (p_rows.data == p) fw::tokens_out(call, 7, p, n, h, c0, tc, row_V, 1, n_V, false);
         }
         fw::copy_out(call.tensor(6), n, h, W_0, n_V, n_K, 0);
     }
@@ -1291,26 +1308,27 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             real *const d_phi_q = d_phi_q_all + c0 * row_K;
             real *const d_kf = d_kf_all + c0 * row_K;
             real *const d_p = d_p_all + c0 * row_V;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
-            fw::tokens_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
-            const fw::Ahead<0> p_ahead(call, 5, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<0> d_y_ahead(call, 6, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<1> d_beta_ahead(call, 11, n, h, c0, 1 * (1));
-            const fw::Ahead<1> d_v_ahead(call, 10, n, h, c0, 1 * (n_V));
+            const fw::Rows p_rows = fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows d_y_rows = fw::tokens_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 10, n, h, c0, row_V, 1, n_V);
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 - TC, 1 * (1));
+            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> d_y_ahead6(call, 6, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<1> d_beta_ahead11(call, 11, n, h, c0, 1 * (1));
+            const fw::Ahead<1> d_v_ahead10(call, 10, n, h, c0, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * row_K + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(k_rows.data + t * k_rows.step + e)));
                     n_[t] = fw::sum(sum);
                 }
 
@@ -1323,13 +1341,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // kf[i] = k[i] * a
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k + t * row_K + e)));
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
 
                 }
 
                 // u_W[i] = beta * (v[i] - p[i])
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
+                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
 
                 }
 
@@ -1337,7 +1355,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * row_K + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(q_rows.data + t * q_rows.step + e)));
                     n_1[t] = fw::sum(sum);
                 }
 
@@ -1350,7 +1368,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // phi_q[i] = q[i] * a_1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q + t * row_K + e)));
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
 
                 }
 
@@ -1371,7 +1389,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 // d_p_1[i] = d_y[i] * a_2
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(d_p_1 + t * row_V + e, fw::tail(e, n_V, a_2[t] * fw::load(d_y + t * row_V + e)));
+                    fw::store(d_p_1 + t * row_V + e, fw::tail(e, n_V, a_2[t] * fw::load(d_y_rows.data + t * d_y_rows.step + e)));
 
                 }
 
@@ -1417,7 +1435,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // d_kf[j] += sum_i d_W_1[i, j] * u_W[i]
                         const size rows = n_K;
                         const real *const kf_j_row = kf + (tc - 1) * row_K;
-                        const real *const d_W_1_at_from = d_W_1_0;
+                        const real *const d_W_1_ij_from = d_W_1_0;
                         real *const d_kf_row_sum_to = d_kf + (tc - 1) * row_K;
                         fw::vec u_W_v[NV], d_u_W_lane_sum[NV];
                         FW_UNROLL
@@ -1435,9 +1453,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    d_u_W_lane_sum[b] += d_W_1_at * kf_j;
-                                    d_kf_row_sum[r] += d_W_1_at * u_W_v[b];
+                                    const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                    d_u_W_lane_sum[b] += d_W_1_ij * kf_j;
+                                    d_kf_row_sum[r] += d_W_1_ij * u_W_v[b];
                                 }
 
                             }
@@ -1456,14 +1474,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                     for (size t = tc - 1; t >= 0; --t) {
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            beta_ahead.ask(t);
-                            p_ahead.ask(t);
-                            d_y_ahead.ask(t);
-                            d_beta_ahead.ask(t);
-                            d_v_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            beta_ahead3.ask(t);
+                            p_ahead5.ask(t);
+                            d_y_ahead6.ask(t);
+                            d_beta_ahead11.ask(t);
+                            d_v_ahead10.ask(t);
                         }
 
                         // d_p[i] = -d_u_W[i] * beta
@@ -1484,8 +1502,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 const real *const phi_q_j_row = phi_q + t * row_K;
                                 const real *const kf_j_row = kf + t * row_K;
                                 const real *const kf_next_j_row = kf + (t - 1) * row_K;
-                                const real *const d_W_1_at_from = d_W_1_0;
-                                real *const d_W_at_to = d_W_1_0;
+                                const real *const d_W_1_ij_from = d_W_1_0;
+                                real *const d_W_ij_to = d_W_1_0;
                                 real *const d_kf_next_row_sum_to = d_kf + (t - 1) * row_K;
                                 fw::vec d_r_p_1_v[NV], d_p_v[NV], u_W_next_v[NV], d_u_W_next_lane_sum[NV];
                                 FW_UNROLL
@@ -1507,11 +1525,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                         FW_UNROLL
                                         for (int b = 0; b < NV; ++b) {
                                             const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                            const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                            const fw::vec d_W_at = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_at + d_p_v[b] * kf_j);
-                                            fw::store(d_W_at_to + at, d_W_at);
-                                            d_u_W_next_lane_sum[b] += d_W_at * kf_next_j;
-                                            d_kf_next_row_sum[r] += d_W_at * u_W_next_v[b];
+                                            const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                            const fw::vec d_W_ij = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_ij + d_p_v[b] * kf_j);
+                                            fw::store(d_W_ij_to + at, d_W_ij);
+                                            d_u_W_next_lane_sum[b] += d_W_ij * kf_next_j;
+                                            d_kf_next_row_sum[r] += d_W_ij * u_W_next_v[b];
                                         }
 
                                     }
@@ -1536,8 +1554,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     const size rows = n_K;
                                     const real *const phi_q_j_row = phi_q + t * row_K;
                                     const real *const kf_j_row = kf + t * row_K;
-                                    const real *const d_W_1_at_from = d_W_1_0;
-                                    real *const d_W_at_to = d_W_1_0;
+                                    const real *const d_W_1_ij_from = d_W_1_0;
+                                    real *const d_W_ij_to = d_W_1_0;
                                     fw::vec d_r_p_1_v[NV], d_p_v[NV];
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
@@ -1554,9 +1572,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                             FW_UNROLL
                                             for (int b = 0; b < NV; ++b) {
                                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                                const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                                const fw::vec d_W_at = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_at + d_p_v[b] * kf_j);
-                                                fw::store(d_W_at_to + at, d_W_at);
+                                                const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                                const fw::vec d_W_ij = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_ij + d_p_v[b] * kf_j);
+                                                fw::store(d_W_ij_to + at, d_W_ij);
                                             }
 
                                         }
@@ -1568,9 +1586,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                         FW_UNROLL
                                         for (int b = 0; b < NV; ++b) {
                                             const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                            const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                            const fw::vec d_W_at = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_at + d_p_v[b] * kf_j);
-                                            fw::store(d_W_at_to + at, d_W_at);
+                                            const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                            const fw::vec d_W_ij = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_ij + d_p_v[b] * kf_j);
+                                            fw::store(d_W_ij_to + at, d_W_ij);
                                         }
 
                                     }
@@ -1592,13 +1610,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         fw::vec sum = fw::splat(real(0));
                         for (size e = 0; e < n_V; e += fw::L)
-                            sum += fw::tail(e, n_V, fw::load(d_u_W + t * row_V + e) * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e)));
+                            sum += fw::tail(e, n_V, fw::load(d_u_W + t * row_V + e) * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e)));
                         d_beta[t] = fw::sum(sum);
                     }
 
                     // d_v[i] = d_u_W[i] * beta
                     for (size e = 0; e < n_V; e += fw::L) {
-                        fw::store(d_v + t * row_V + e, fw::tail(e, n_V, beta[t] * fw::load(d_u_W + t * row_V + e)));
+                        fw::store(d_v_rows.data + t * d_v_rows.step + e, fw::tail(e, n_V, beta[t] * fw::load(d_u_W + t * row_V + e)));
 
                     }
 
@@ -1606,7 +1624,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             }
             fw::tokens_out(call, 11, d_beta, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_out(call, 10, d_v, n, h, c0, tc, row_V, 1, n_V, false);
+            if (d_v_rows.data == d_v) fw::tokens_out(call, 10, d_v, n, h, c0, tc, row_V, 1, n_V, false);
         }
         fw::copy_out(call.tensor(12), n, h, d_W_1_0, n_V, n_K, 0);
     }
@@ -1622,24 +1640,26 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             real *const d_p = d_p_all + c0 * row_V;
             real *const d_phi_q = d_phi_q_all + c0 * row_K;
             real *const d_kf = d_kf_all + c0 * row_K;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead<0> p_ahead(call, 5, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<1> d_q_ahead(call, 8, n, h, c0, 1 * (n_K));
-            const fw::Ahead<1> d_k_ahead(call, 9, n, h, c0, 1 * (n_K));
+            const fw::Rows p_rows = fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 8, n, h, c0, row_K, 1, n_K);
+            const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 9, n, h, c0, row_K, 1, n_K);
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<1> d_q_ahead8(call, 8, n, h, c0, 1 * (n_K));
+            const fw::Ahead<1> d_k_ahead9(call, 9, n, h, c0, 1 * (n_K));
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k + t * row_K + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(k_rows.data + t * k_rows.step + e)));
                     n_[t] = fw::sum(sum);
                 }
 
@@ -1652,13 +1672,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // kf[i] = k[i] * a
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k + t * row_K + e)));
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
 
                 }
 
                 // u_W[i] = beta * (v[i] - p[i])
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v + t * row_V + e) - fw::load(p + t * row_V + e))));
+                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
 
                 }
 
@@ -1666,7 +1686,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q + t * row_K + e)));
+                        sum += fw::tail(e, n_K, fw::square(fw::load(q_rows.data + t * q_rows.step + e)));
                     n_1[t] = fw::sum(sum);
                 }
 
@@ -1714,8 +1734,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             const real *const d_p_1_j_row = d_p + (tp + 1) * row_V;
                             const real *const u_W_earlier_j_row = u_W + tp * row_V;
                             const real *const u_W_j_row = u_W + (tp + 1) * row_V;
-                            const real *const W_0_at_from = W_1;
-                            real *const W_1_at_to = W_1;
+                            const real *const W_0_ij_from = W_1;
+                            real *const W_1_ij_to = W_1;
                             fw::vec kf_earlier_v[NV], kf_v[NV], d_phi_q_0_lane_sum[NV], d_kf_0_lane_sum[NV], d_phi_q_1_lane_sum[NV], d_kf_1_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -1740,13 +1760,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                        d_phi_q_0_lane_sum[b] += d_r_p_1_0_j * W_0_at;
-                                        d_kf_0_lane_sum[b] += d_p_0_j * W_0_at;
-                                        d_phi_q_1_lane_sum[b] += W_0_at * d_r_p_1_1_j;
-                                        d_kf_1_lane_sum[b] += W_0_at * d_p_1_j;
-                                        const fw::vec W_1_at = fw::wide(W_0_at + kf_earlier_v[b] * u_W_earlier_j + u_W_j * kf_v[b]);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                        d_phi_q_0_lane_sum[b] += d_r_p_1_0_j * W_0_ij;
+                                        d_kf_0_lane_sum[b] += d_p_0_j * W_0_ij;
+                                        d_phi_q_1_lane_sum[b] += W_0_ij * d_r_p_1_1_j;
+                                        d_kf_1_lane_sum[b] += W_0_ij * d_p_1_j;
+                                        const fw::vec W_1_ij = fw::wide(W_0_ij + kf_earlier_v[b] * u_W_earlier_j + u_W_j * kf_v[b]);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -1762,13 +1782,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                    d_phi_q_0_lane_sum[b] += d_r_p_1_0_j * W_0_at;
-                                    d_kf_0_lane_sum[b] += d_p_0_j * W_0_at;
-                                    d_phi_q_1_lane_sum[b] += W_0_at * d_r_p_1_1_j;
-                                    d_kf_1_lane_sum[b] += W_0_at * d_p_1_j;
-                                    const fw::vec W_1_at = fw::wide(W_0_at + kf_earlier_v[b] * u_W_earlier_j + u_W_j * kf_v[b]);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                    d_phi_q_0_lane_sum[b] += d_r_p_1_0_j * W_0_ij;
+                                    d_kf_0_lane_sum[b] += d_p_0_j * W_0_ij;
+                                    d_phi_q_1_lane_sum[b] += W_0_ij * d_r_p_1_1_j;
+                                    d_kf_1_lane_sum[b] += W_0_ij * d_p_1_j;
+                                    const fw::vec W_1_ij = fw::wide(W_0_ij + kf_earlier_v[b] * u_W_earlier_j + u_W_j * kf_v[b]);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -1800,13 +1820,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         const size t = tp;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            beta_ahead.ask(t);
-                            p_ahead.ask(t);
-                            d_q_ahead.ask(t);
-                            d_k_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            beta_ahead3.ask(t);
+                            p_ahead5.ask(t);
+                            d_q_ahead8.ask(t);
+                            d_k_ahead9.ask(t);
                         }
 
                         
@@ -1814,13 +1834,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         const size t = tp + 1;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            beta_ahead.ask(t);
-                            p_ahead.ask(t);
-                            d_q_ahead.ask(t);
-                            d_k_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            beta_ahead3.ask(t);
+                            p_ahead5.ask(t);
+                            d_q_ahead8.ask(t);
+                            d_k_ahead9.ask(t);
                         }
 
                         
@@ -1829,13 +1849,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 if (tc % 2) {
                     const size t = tc - 1;
                     if (i0 == 0) {
-                        q_ahead.ask(t);
-                        k_ahead.ask(t);
-                        v_ahead.ask(t);
-                        beta_ahead.ask(t);
-                        p_ahead.ask(t);
-                        d_q_ahead.ask(t);
-                        d_k_ahead.ask(t);
+                        q_ahead0.ask(t);
+                        k_ahead1.ask(t);
+                        v_ahead2.ask(t);
+                        beta_ahead3.ask(t);
+                        p_ahead5.ask(t);
+                        d_q_ahead8.ask(t);
+                        d_k_ahead9.ask(t);
                     }
 
                     fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
@@ -1848,8 +1868,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             const real *const d_r_p_1_j_row = d_r_p_1 + t * row_V;
                             const real *const d_p_j_row = d_p + t * row_V;
                             const real *const u_W_j_row = u_W + t * row_V;
-                            const real *const W_at_from = W_1;
-                            real *const W_1_at_to = W_1;
+                            const real *const W_ij_from = W_1;
+                            real *const W_1_ij_to = W_1;
                             fw::vec kf_v[NV], d_phi_q_lane_sum[NV], d_kf_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -1868,11 +1888,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        d_phi_q_lane_sum[b] += d_r_p_1_j * W_at;
-                                        d_kf_lane_sum[b] += d_p_j * W_at;
-                                        const fw::vec W_1_at = fw::wide(W_at + u_W_j * kf_v[b]);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        d_phi_q_lane_sum[b] += d_r_p_1_j * W_ij;
+                                        d_kf_lane_sum[b] += d_p_j * W_ij;
+                                        const fw::vec W_1_ij = fw::wide(W_ij + u_W_j * kf_v[b]);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -1885,11 +1905,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    d_phi_q_lane_sum[b] += d_r_p_1_j * W_at;
-                                    d_kf_lane_sum[b] += d_p_j * W_at;
-                                    const fw::vec W_1_at = fw::wide(W_at + u_W_j * kf_v[b]);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    d_phi_q_lane_sum[b] += d_r_p_1_j * W_ij;
+                                    d_kf_lane_sum[b] += d_p_j * W_ij;
+                                    const fw::vec W_1_ij = fw::wide(W_ij + u_W_j * kf_v[b]);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -1935,7 +1955,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::load(q + t * row_K + e));
+                        sum += fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::load(q_rows.data + t * q_rows.step + e));
                     d_a_1[t] = fw::sum(sum);
                 }
 
@@ -1948,7 +1968,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // d_q[i] = d_phi_q[i] * a_1 + 2 * d_n_1 * q[i]
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(d_phi_q + t * row_K + e) + real(2.0) * d_n_1[t] * fw::load(q + t * row_K + e)));
+                    fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_K, a_1[t] * fw::load(d_phi_q + t * row_K + e) + real(2.0) * d_n_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
 
                 }
 
@@ -1956,7 +1976,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::load(d_kf + t * row_K + e) * fw::load(k + t * row_K + e));
+                        sum += fw::tail(e, n_K, fw::load(d_kf + t * row_K + e) * fw::load(k_rows.data + t * k_rows.step + e));
                     d_a[t] = fw::sum(sum);
                 }
 
@@ -1969,14 +1989,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // d_k[i] = d_kf[i] * a + 2 * d_n * k[i]
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_k + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(d_kf + t * row_K + e) + real(2.0) * d_n[t] * fw::load(k + t * row_K + e)));
+                    fw::store(d_k_rows.data + t * d_k_rows.step + e, fw::tail(e, n_K, a[t] * fw::load(d_kf + t * row_K + e) + real(2.0) * d_n[t] * fw::load(k_rows.data + t * k_rows.step + e)));
 
                 }
 
             }
 
-            fw::tokens_out(call, 8, d_q, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_out(call, 9, d_k, n, h, c0, tc, row_K, 1, n_K, false);
+            if (d_q_rows.data == d_q) fw::tokens_out(call, 8, d_q, n, h, c0, tc, row_K, 1, n_K, false);
+            if (d_k_rows.data == d_k) fw::tokens_out(call, 9, d_k, n, h, c0, tc, row_K, 1, n_K, false);
         }
     }
 

@@ -63,17 +63,17 @@ def recurrent_forward(
     saved_ptr,
     cu_seqlens,
     T,
-    interval,
+    shift,
     H,
     tiles,
-    K,
-    V,
     stage_ptr,
+    K: tl.constexpr,
+    V: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
     ROWS_K: tl.constexpr,
 ):
-    """Tokens in order; states lie in memory, every `interval` tokens they are saved."""
+    """Tokens in order; states lie in memory, every 2**shift tokens they are saved."""
     program = tl.program_id(0).to(tl.int64)
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
@@ -101,8 +101,8 @@ def recurrent_forward(
         W_at = W_slots + (step % 2 * (tl.num_programs(0) // tiles) + (sequence * H + head)) * (K * V)
         W_next_at = W_slots + ((step + 1) % 2 * (tl.num_programs(0) // tiles) + (sequence * H + head)) * (K * V)
         if saved_ptr is not None:
-            if step % interval == 0:
-                slot = (batch * T + start) // interval + sequence + step // interval
+            if (step >> shift) << shift == step:
+                slot = ((batch * T + start) >> shift) + sequence + (step >> shift)
                 saved_row = saved_ptr + (slot * H + head) * (K * V)
                 tl.debug_barrier()
                 for block in range(0, tl.cdiv(K, ROWS_K)):
@@ -175,9 +175,9 @@ def recurrent_step(
     W_final,
     H,
     tiles,
-    K,
-    V,
     stage_ptr,
+    K: tl.constexpr,
+    V: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
     ROWS_K: tl.constexpr,
@@ -272,10 +272,10 @@ def recurrent_backward(
     interval,
     H,
     tiles,
-    K,
-    V,
     stage_ptr,
     shared_ptr,
+    K: tl.constexpr,
+    V: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
     ROWS_K: tl.constexpr,
@@ -486,9 +486,11 @@ def plan(K, V, direction, room=None):
     ROWS_K = min(triton.next_power_of_2(K), max(1, room // TILE_V))
     largest = max(BLOCK_K, 1, ROWS_K * TILE_V, TILE_V, ROWS_K)
     if direction == "forward":
-        held, warps = 2 * ROWS_K * TILE_V + 1 * BLOCK_K + 1 * ROWS_K + 1 * TILE_V, min(16, largest // 512)
+        held = 2 * ROWS_K * TILE_V + 1 * BLOCK_K + 1 * ROWS_K + 1 * TILE_V
+        warps = min(16, largest // 512)
     else:
-        held, warps = 3 * ROWS_K * TILE_V + 2 * BLOCK_K + 2 * ROWS_K + 2 * TILE_V, min(8, largest // 512)
+        held = 3 * ROWS_K * TILE_V + 2 * BLOCK_K + 2 * ROWS_K + 2 * TILE_V
+        warps = min(8, max(largest // 512, triton.next_power_of_2(triton.cdiv(held, 3584))))
     if held > MOST[direction] and room > 256:
         return plan(K, V, direction, room // 2)
     return Plan(
@@ -514,9 +516,26 @@ def refusal(sizes, direction):
     )
 
 
+def shift(T):
+    """The power of two that is about the square root of the length."""
+    return ((T - 1).bit_length() + 1) // 2 if T else 0
+
+
 def interval(T):
-    """Tokens between two checkpoints: about the square root of the length."""
-    return 1 << ((T - 1).bit_length() + 1) // 2
+    """Tokens between two checkpoints."""
+    return 1 << shift(T)
+
+
+def options(warps):
+    """How a kernel is compiled.
+
+    NVIDIA's assembler is told how many registers there are for a thread; where it is not, it may
+    spill a few numbers so that more programs run side by side.
+    """
+    found = {"num_warps": warps, "enable_fp_fusion": True}
+    if torch.version.hip is None:
+        found["maxnreg"] = min(255, 2048 // warps)
+    return found
 
 
 def rows(x, lead):
@@ -598,14 +617,13 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
             finals[0],
             H,
             blocks.tiles,
-            K,
-            V,
             stage,
+            K=K,
+            V=V,
             BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
             ROWS_K=blocks.ROWS_K,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
         return y, finals if want_final else [], []
     slots = [
@@ -621,17 +639,16 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         saved,
         cu_seqlens,
         T,
-        interval(T) if T else 1,
+        shift(T),
         H,
         blocks.tiles,
-        K,
-        V,
         stage,
+        K=K,
+        V=V,
         BLOCK_K=blocks.BLOCK_K,
         TILE_V=blocks.TILE_V,
         ROWS_K=blocks.ROWS_K,
-        num_warps=blocks.warps,
-        enable_fp_fusion=True,
+        **options(blocks.warps),
     )
     if want_final:
         finals = [x if s is None else landed(s, cu_seqlens, T)[:, :, 0] for x, s in zip(finals, slots)]
@@ -694,18 +711,17 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             tile_stride(parts[3]),
             cu_seqlens,
             T,
-            interval(T) if T else 1,
+            interval(T),
             H,
             blocks.tiles,
-            K,
-            V,
             stage,
             shared,
+            K=K,
+            V=V,
             BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
             ROWS_K=blocks.ROWS_K,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
     for n, pair in enumerate(slots, len(parts) - 1):
         if pair is not None:

@@ -512,16 +512,31 @@ static inline void copy_out(const Tensor &x, size n, size h, const real *from, s
     else matrix_out(to, from, n0, n1, axis);
 }
 
+// The rows of a chunk: in the work space, or in the tensor itself where a row has no padding.
+struct Rows {
+    real *data;
+    size step;
+};
+FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, size c0, size extent,
+                         size n0, size n1) {
+    const Tensor x = call.tensor(k);
+    if (n0 * n1 != extent || !x.data) return {rows, extent};
+    return {call.at(x, n, h) + c0 * x.token, x.token};
+}
+
 // Once per token of a chunk that starts at token c0.
-FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    if (!x.data) return zero(to, tc * extent);
+    const Rows rows = {to, extent};
+    if (!x.data) return zero(to, tc * extent), rows;
+    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+    return rows;
 }
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
@@ -675,26 +690,27 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
+            const fw::Rows out_rows = fw::tokens_at(out, call, 10, n, h, c0, row_D, 1, n_D);
             if (real *const kept = fw::checkpoint(call, 13, n, h, c0 / TC, TC))
                 __builtin_memcpy(kept, W_0, sizeof(real) * row_D__D);
             if (real *const kept = fw::checkpoint(call, 14, n, h, c0 / TC, TC))
                 __builtin_memcpy(kept, y, sizeof(real) * row_D);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead<1> out_ahead(call, 10, n, h, c0, 1 * (n_D));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_D));
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 1 * (1));
+            const fw::Ahead<1> out_ahead10(call, 10, n, h, c0, 1 * (n_D));
             for (size t = 0; t < tc; ++t) {
                 {
-                    q_ahead.ask(t);
-                    k_ahead.ask(t);
-                    v_ahead.ask(t);
-                    beta_ahead.ask(t);
-                    out_ahead.ask(t);
+                    q_ahead0.ask(t);
+                    k_ahead1.ask(t);
+                    v_ahead2.ask(t);
+                    beta_ahead3.ask(t);
+                    out_ahead10.ask(t);
                 }
 
                 // h[i] = tanh(y[i])
@@ -711,9 +727,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         // p_2[i] = sum_j Rv[i, j] * h[j]
                         const size rows = n_D;
                         const real *const h_j_row = h_ + t * row_D;
-                        const real *const Rk_at_from = Rk;
-                        const real *const Rq_at_from = Rq;
-                        const real *const Rv_at_from = Rv;
+                        const real *const Rk_ij_from = Rk;
+                        const real *const Rq_ij_from = Rq;
+                        const real *const Rv_ij_from = Rv;
                         fw::vec p_lane_sum[NV], p_1_lane_sum[NV], p_2_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -730,12 +746,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec Rk_at = fw::load(Rk_at_from + at);
-                                    const fw::vec Rq_at = fw::load(Rq_at_from + at);
-                                    const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                    p_lane_sum[b] += Rk_at * h_j;
-                                    p_1_lane_sum[b] += Rq_at * h_j;
-                                    p_2_lane_sum[b] += Rv_at * h_j;
+                                    const fw::vec Rk_ij = fw::load(Rk_ij_from + at);
+                                    const fw::vec Rq_ij = fw::load(Rq_ij_from + at);
+                                    const fw::vec Rv_ij = fw::load(Rv_ij_from + at);
+                                    p_lane_sum[b] += Rk_ij * h_j;
+                                    p_1_lane_sum[b] += Rq_ij * h_j;
+                                    p_2_lane_sum[b] += Rv_ij * h_j;
                                 }
 
                             }
@@ -746,12 +762,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                const fw::vec Rk_at = fw::load(Rk_at_from + at);
-                                const fw::vec Rq_at = fw::load(Rq_at_from + at);
-                                const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                p_lane_sum[b] += Rk_at * h_j;
-                                p_1_lane_sum[b] += Rq_at * h_j;
-                                p_2_lane_sum[b] += Rv_at * h_j;
+                                const fw::vec Rk_ij = fw::load(Rk_ij_from + at);
+                                const fw::vec Rq_ij = fw::load(Rq_ij_from + at);
+                                const fw::vec Rv_ij = fw::load(Rv_ij_from + at);
+                                p_lane_sum[b] += Rk_ij * h_j;
+                                p_1_lane_sum[b] += Rq_ij * h_j;
+                                p_2_lane_sum[b] += Rv_ij * h_j;
                             }
 
                         }
@@ -777,7 +793,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 // u[i] = k[i] + p[i]
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(u + t * row_D + e, fw::tail(e, n_D, fw::load(k + t * row_D + e) + fw::load(p + t * row_D + e)));
+                    fw::store(u + t * row_D + e, fw::tail(e, n_D, fw::load(k_rows.data + t * k_rows.step + e) + fw::load(p + t * row_D + e)));
 
                 }
 
@@ -811,7 +827,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 // u_1[i] = q[i] + p_1[i]
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(q + t * row_D + e) + fw::load(p_1 + t * row_D + e)));
+                    fw::store(u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(q_rows.data + t * q_rows.step + e) + fw::load(p_1 + t * row_D + e)));
 
                 }
 
@@ -859,7 +875,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         const size rows = n_D;
                         const real *const kf_j_row = kf + t * row_D;
                         const real *const qf_j_row = qf + t * row_D;
-                        const real *const W_at_from = W_0;
+                        const real *const W_ij_from = W_0;
                         fw::vec p_3_lane_sum[NV], r_y_1_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -876,9 +892,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    p_3_lane_sum[b] += W_at * kf_j;
-                                    r_y_1_lane_sum[b] += W_at * qf_j;
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    p_3_lane_sum[b] += W_ij * kf_j;
+                                    r_y_1_lane_sum[b] += W_ij * qf_j;
                                 }
 
                             }
@@ -890,9 +906,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                const fw::vec W_at = fw::load(W_at_from + at);
-                                p_3_lane_sum[b] += W_at * kf_j;
-                                r_y_1_lane_sum[b] += W_at * qf_j;
+                                const fw::vec W_ij = fw::load(W_ij_from + at);
+                                p_3_lane_sum[b] += W_ij * kf_j;
+                                r_y_1_lane_sum[b] += W_ij * qf_j;
                             }
 
                         }
@@ -918,7 +934,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                 // u_W[i] = a * (v[i] + p_2[i] - p_3[i])
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(u_W + t * row_D + e, fw::tail(e, n_D, a[t] * (fw::load(v + t * row_D + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e))));
+                    fw::store(u_W + t * row_D + e, fw::tail(e, n_D, a[t] * (fw::load(v_rows.data + t * v_rows.step + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e))));
 
                 }
 
@@ -928,8 +944,8 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                         // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
                         const size rows = n_D;
                         const real *const kf_j_row = kf + t * row_D;
-                        const real *const W_at_from = W_0;
-                        real *const W_1_at_to = W_0;
+                        const real *const W_ij_from = W_0;
+                        real *const W_1_ij_to = W_0;
                         fw::vec u_W_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -944,9 +960,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -957,9 +973,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                const fw::vec W_at = fw::load(W_at_from + at);
-                                const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
-                                fw::store(W_1_at_to + at, W_1_at);
+                                const fw::vec W_ij = fw::load(W_ij_from + at);
+                                const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                fw::store(W_1_ij_to + at, W_1_ij);
                             }
 
                         }
@@ -990,13 +1006,13 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             for (size t = 0; t < tc; ++t) {
                 // out[i] = y_1[i]
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(out + t * row_D + e, fw::tail(e, n_D, fw::load(y + (t + 1) * row_D + e)));
+                    fw::store(out_rows.data + t * out_rows.step + e, fw::tail(e, n_D, fw::load(y + (t + 1) * row_D + e)));
 
                 }
 
             }
 
-            fw::tokens_out(call, 10, out, n, h, c0, tc, row_D, 1, n_D, false);
+            if (out_rows.data == out) fw::tokens_out(call, 10, out, n, h, c0, tc, row_D, 1, n_D, false);
             __builtin_memmove(y, y + tc * row_D, sizeof(real) * row_D);
         }
         fw::copy_out(call.tensor(11), n, h, W_0, n_D, n_D, 0);
@@ -1165,35 +1181,38 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            fw::tokens_in(d_out, call, 12, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows d_out_rows = fw::tokens_in(d_out, call, 12, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 15, n, h, c0, row_D, 1, n_D);
+            const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 16, n, h, c0, row_D, 1, n_D);
+            const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 17, n, h, c0, row_D, 1, n_D);
             __builtin_memcpy(W_0, fw::checkpoint(call, 10, n, h, c0 / TC, TC), sizeof(real) * row_D__D);
             __builtin_memcpy(y, fw::checkpoint(call, 11, n, h, c0 / TC, TC), sizeof(real) * row_D);
             __builtin_memmove(d_y_1 + tc * row_D, d_y_1, sizeof(real) * row_D);
             fw::zero(d_h, tc * row_D);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<0> beta_ahead(call, 3, n, h, c0 - TC, 1 * (1));
-            const fw::Ahead<0> d_out_ahead(call, 12, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<1> d_q_ahead(call, 15, n, h, c0, 1 * (n_D));
-            const fw::Ahead<1> d_k_ahead(call, 16, n, h, c0, 1 * (n_D));
-            const fw::Ahead<1> d_v_ahead(call, 17, n, h, c0, 1 * (n_D));
-            const fw::Ahead<1> d_beta_ahead(call, 18, n, h, c0, 1 * (1));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 - TC, 1 * (1));
+            const fw::Ahead<0> d_out_ahead12(call, 12, n, h, c0 - TC, 1 * (n_D));
+            const fw::Ahead<1> d_q_ahead15(call, 15, n, h, c0, 1 * (n_D));
+            const fw::Ahead<1> d_k_ahead16(call, 16, n, h, c0, 1 * (n_D));
+            const fw::Ahead<1> d_v_ahead17(call, 17, n, h, c0, 1 * (n_D));
+            const fw::Ahead<1> d_beta_ahead18(call, 18, n, h, c0, 1 * (1));
             for (size t = 0; t < tc; ++t) {
                 {
-                    q_ahead.ask(t);
-                    k_ahead.ask(t);
-                    v_ahead.ask(t);
-                    beta_ahead.ask(t);
-                    d_out_ahead.ask(t);
-                    d_q_ahead.ask(t);
-                    d_k_ahead.ask(t);
-                    d_v_ahead.ask(t);
-                    d_beta_ahead.ask(t);
+                    q_ahead0.ask(t);
+                    k_ahead1.ask(t);
+                    v_ahead2.ask(t);
+                    beta_ahead3.ask(t);
+                    d_out_ahead12.ask(t);
+                    d_q_ahead15.ask(t);
+                    d_k_ahead16.ask(t);
+                    d_v_ahead17.ask(t);
+                    d_beta_ahead18.ask(t);
                 }
 
                 // h[i] = tanh(y[i])
@@ -1210,9 +1229,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // p_2[i] = sum_j Rv[i, j] * h[j]
                         const size rows = n_D;
                         const real *const h_j_row = h_ + t * row_D;
-                        const real *const Rk_at_from = Rk;
-                        const real *const Rq_at_from = Rq;
-                        const real *const Rv_at_from = Rv;
+                        const real *const Rk_ij_from = Rk;
+                        const real *const Rq_ij_from = Rq;
+                        const real *const Rv_ij_from = Rv;
                         fw::vec p_lane_sum[NV], p_1_lane_sum[NV], p_2_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -1229,12 +1248,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec Rk_at = fw::load(Rk_at_from + at);
-                                    const fw::vec Rq_at = fw::load(Rq_at_from + at);
-                                    const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                    p_lane_sum[b] += Rk_at * h_j;
-                                    p_1_lane_sum[b] += Rq_at * h_j;
-                                    p_2_lane_sum[b] += Rv_at * h_j;
+                                    const fw::vec Rk_ij = fw::load(Rk_ij_from + at);
+                                    const fw::vec Rq_ij = fw::load(Rq_ij_from + at);
+                                    const fw::vec Rv_ij = fw::load(Rv_ij_from + at);
+                                    p_lane_sum[b] += Rk_ij * h_j;
+                                    p_1_lane_sum[b] += Rq_ij * h_j;
+                                    p_2_lane_sum[b] += Rv_ij * h_j;
                                 }
 
                             }
@@ -1245,12 +1264,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                const fw::vec Rk_at = fw::load(Rk_at_from + at);
-                                const fw::vec Rq_at = fw::load(Rq_at_from + at);
-                                const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                p_lane_sum[b] += Rk_at * h_j;
-                                p_1_lane_sum[b] += Rq_at * h_j;
-                                p_2_lane_sum[b] += Rv_at * h_j;
+                                const fw::vec Rk_ij = fw::load(Rk_ij_from + at);
+                                const fw::vec Rq_ij = fw::load(Rq_ij_from + at);
+                                const fw::vec Rv_ij = fw::load(Rv_ij_from + at);
+                                p_lane_sum[b] += Rk_ij * h_j;
+                                p_1_lane_sum[b] += Rq_ij * h_j;
+                                p_2_lane_sum[b] += Rv_ij * h_j;
                             }
 
                         }
@@ -1276,7 +1295,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 // u[i] = k[i] + p[i]
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(u + t * row_D + e, fw::tail(e, n_D, fw::load(k + t * row_D + e) + fw::load(p + t * row_D + e)));
+                    fw::store(u + t * row_D + e, fw::tail(e, n_D, fw::load(k_rows.data + t * k_rows.step + e) + fw::load(p + t * row_D + e)));
 
                 }
 
@@ -1310,7 +1329,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 // u_1[i] = q[i] + p_1[i]
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(q + t * row_D + e) + fw::load(p_1 + t * row_D + e)));
+                    fw::store(u_1 + t * row_D + e, fw::tail(e, n_D, fw::load(q_rows.data + t * q_rows.step + e) + fw::load(p_1 + t * row_D + e)));
 
                 }
 
@@ -1358,7 +1377,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         const size rows = n_D;
                         const real *const kf_j_row = kf + t * row_D;
                         const real *const qf_j_row = qf + t * row_D;
-                        const real *const W_at_from = W_0 + t * row_D__D;
+                        const real *const W_ij_from = W_0 + t * row_D__D;
                         fw::vec p_3_lane_sum[NV], r_y_1_lane_sum[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -1375,9 +1394,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    p_3_lane_sum[b] += W_at * kf_j;
-                                    r_y_1_lane_sum[b] += W_at * qf_j;
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    p_3_lane_sum[b] += W_ij * kf_j;
+                                    r_y_1_lane_sum[b] += W_ij * qf_j;
                                 }
 
                             }
@@ -1389,9 +1408,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                const fw::vec W_at = fw::load(W_at_from + at);
-                                p_3_lane_sum[b] += W_at * kf_j;
-                                r_y_1_lane_sum[b] += W_at * qf_j;
+                                const fw::vec W_ij = fw::load(W_ij_from + at);
+                                p_3_lane_sum[b] += W_ij * kf_j;
+                                r_y_1_lane_sum[b] += W_ij * qf_j;
                             }
 
                         }
@@ -1417,7 +1436,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 // u_W[i] = a * (v[i] + p_2[i] - p_3[i])
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(u_W + t * row_D + e, fw::tail(e, n_D, a[t] * (fw::load(v + t * row_D + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e))));
+                    fw::store(u_W + t * row_D + e, fw::tail(e, n_D, a[t] * (fw::load(v_rows.data + t * v_rows.step + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e))));
 
                 }
 
@@ -1427,8 +1446,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
                         const size rows = n_D;
                         const real *const kf_j_row = kf + t * row_D;
-                        const real *const W_at_from = W_0 + t * row_D__D;
-                        real *const W_1_at_to = W_0 + (t + 1) * row_D__D;
+                        const real *const W_ij_from = W_0 + t * row_D__D;
+                        real *const W_1_ij_to = W_0 + (t + 1) * row_D__D;
                         fw::vec u_W_v[NV];
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -1443,9 +1462,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -1456,9 +1475,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
                                 const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                const fw::vec W_at = fw::load(W_at_from + at);
-                                const fw::vec W_1_at = fw::wide(W_at + u_W_v[b] * kf_j);
-                                fw::store(W_1_at_to + at, W_1_at);
+                                const fw::vec W_ij = fw::load(W_ij_from + at);
+                                const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                fw::store(W_1_ij_to + at, W_1_ij);
                             }
 
                         }
@@ -1490,7 +1509,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 
                 // d_y_1_total[a0] = d_y_1[a0] + d_out[a0]
                 for (size e = 0; e < n_D; e += fw::L) {
-                    fw::store(d_y_1_total + t * row_D + e, fw::tail(e, n_D, fw::load(d_y_1 + (t + 1) * row_D + e) + fw::load(d_out + t * row_D + e)));
+                    fw::store(d_y_1_total + t * row_D + e, fw::tail(e, n_D, fw::load(d_y_1 + (t + 1) * row_D + e) + fw::load(d_out_rows.data + t * d_out_rows.step + e)));
 
                 }
 
@@ -1534,8 +1553,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         // d_kf[j] += sum_i d_W_1[i, j] * u_W[i]
                         const size rows = n_D;
                         const real *const kf_j_row = kf + t * row_D;
-                        const real *const W_at_from = W_0 + t * row_D__D;
-                        const real *const d_W_1_at_from = d_W_1_0;
+                        const real *const W_ij_from = W_0 + t * row_D__D;
+                        const real *const d_W_1_ij_from = d_W_1_0;
                         real *const d_qf_row_sum_to = d_qf + t * row_D;
                         real *const d_kf_row_sum_to = d_kf + t * row_D;
                         fw::vec d_r_y_1_v[NV], u_W_v[NV], d_u_W_lane_sum[NV];
@@ -1556,11 +1575,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    d_qf_row_sum[r] += d_r_y_1_v[b] * W_at;
-                                    d_u_W_lane_sum[b] += d_W_1_at * kf_j;
-                                    d_kf_row_sum[r] += d_W_1_at * u_W_v[b];
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                    d_qf_row_sum[r] += d_r_y_1_v[b] * W_ij;
+                                    d_u_W_lane_sum[b] += d_W_1_ij * kf_j;
+                                    d_kf_row_sum[r] += d_W_1_ij * u_W_v[b];
                                 }
 
                             }
@@ -1585,7 +1604,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_D; e += fw::L)
-                        sum += fw::tail(e, n_D, fw::load(d_u_W + t * row_D + e) * (fw::load(v + t * row_D + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e)));
+                        sum += fw::tail(e, n_D, fw::load(d_u_W + t * row_D + e) * (fw::load(v_rows.data + t * v_rows.step + e) + fw::load(p_2 + t * row_D + e) - fw::load(p_3 + t * row_D + e)));
                     d_a[t] = fw::sum(sum);
                 }
 
@@ -1615,10 +1634,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         const size rows = n_D;
                         const real *const qf_j_row = qf + t * row_D;
                         const real *const kf_j_row = kf + t * row_D;
-                        const real *const d_W_1_at_from = d_W_1_0;
-                        const real *const W_at_from = W_0 + t * row_D__D;
-                        const real *const Rv_at_from = Rv;
-                        real *const d_W_at_to = d_W_1_0;
+                        const real *const d_W_1_ij_from = d_W_1_0;
+                        const real *const W_ij_from = W_0 + t * row_D__D;
+                        const real *const Rv_ij_from = Rv;
+                        real *const d_W_ij_to = d_W_1_0;
                         real *const d_kf_row_sum_to = d_kf + t * row_D;
                         real *const d_h_row_sum_to = d_h + t * row_D;
                         fw::vec d_r_y_1_v[NV], d_p_3_v[NV], d_p_2_v[NV];
@@ -1640,13 +1659,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    const fw::vec Rv_at = fw::load(Rv_at_from + at);
-                                    const fw::vec d_W_at = fw::wide(d_r_y_1_v[b] * qf_j + d_W_1_at + d_p_3_v[b] * kf_j);
-                                    fw::store(d_W_at_to + at, d_W_at);
-                                    d_kf_row_sum[r] += d_p_3_v[b] * W_at;
-                                    d_h_row_sum[r] += d_p_2_v[b] * Rv_at;
+                                    const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    const fw::vec Rv_ij = fw::load(Rv_ij_from + at);
+                                    const fw::vec d_W_ij = fw::wide(d_r_y_1_v[b] * qf_j + d_W_1_ij + d_p_3_v[b] * kf_j);
+                                    fw::store(d_W_ij_to + at, d_W_ij);
+                                    d_kf_row_sum[r] += d_p_3_v[b] * W_ij;
+                                    d_h_row_sum[r] += d_p_2_v[b] * Rv_ij;
                                 }
 
                             }
@@ -1704,7 +1723,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         // d_h[j] += sum_i d_p_1[i] * Rq[i, j]
                         const size rows = n_D;
-                        const real *const Rq_at_from = Rq;
+                        const real *const Rq_ij_from = Rq;
                         real *const d_h_row_sum_to = d_h + t * row_D;
                         fw::vec d_p_1_v[NV];
                         FW_UNROLL
@@ -1720,8 +1739,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec Rq_at = fw::load(Rq_at_from + at);
-                                    d_h_row_sum[r] += d_p_1_v[b] * Rq_at;
+                                    const fw::vec Rq_ij = fw::load(Rq_ij_from + at);
+                                    d_h_row_sum[r] += d_p_1_v[b] * Rq_ij;
                                 }
 
                             }
@@ -1771,7 +1790,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         // d_h[j] += sum_i d_p[i] * Rk[i, j]
                         const size rows = n_D;
-                        const real *const Rk_at_from = Rk;
+                        const real *const Rk_ij_from = Rk;
                         real *const d_h_row_sum_to = d_h + t * row_D;
                         fw::vec d_p_v[NV];
                         FW_UNROLL
@@ -1787,8 +1806,8 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec Rk_at = fw::load(Rk_at_from + at);
-                                    d_h_row_sum[r] += d_p_v[b] * Rk_at;
+                                    const fw::vec Rk_ij = fw::load(Rk_ij_from + at);
+                                    d_h_row_sum[r] += d_p_v[b] * Rk_ij;
                                 }
 
                             }
@@ -1817,7 +1836,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 for (size t = 0; t < tc; ++t) {
                     // d_v[i] = d_u_W[i] * a
                     for (size e = 0; e < n_D; e += fw::L) {
-                        fw::store(d_v + t * row_D + e, fw::tail(e, n_D, a[t] * fw::load(d_u_W + t * row_D + e)));
+                        fw::store(d_v_rows.data + t * d_v_rows.step + e, fw::tail(e, n_D, a[t] * fw::load(d_u_W + t * row_D + e)));
 
                     }
 
@@ -1843,7 +1862,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                     // d_q[i] = d_u_1[i]
                     for (size e = 0; e < n_D; e += fw::L) {
-                        fw::store(d_q + t * row_D + e, fw::tail(e, n_D, fw::load(d_u_1 + t * row_D + e)));
+                        fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_D, fw::load(d_u_1 + t * row_D + e)));
 
                     }
 
@@ -1856,7 +1875,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                     // d_k[i] = d_u[i]
                     for (size e = 0; e < n_D; e += fw::L) {
-                        fw::store(d_k + t * row_D + e, fw::tail(e, n_D, fw::load(d_u + t * row_D + e)));
+                        fw::store(d_k_rows.data + t * d_k_rows.step + e, fw::tail(e, n_D, fw::load(d_u + t * row_D + e)));
 
                     }
 
@@ -1870,9 +1889,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 }
 
             }
-            fw::tokens_out(call, 15, d_q, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::tokens_out(call, 16, d_k, n, h, c0, tc, row_D, 1, n_D, false);
-            fw::tokens_out(call, 17, d_v, n, h, c0, tc, row_D, 1, n_D, false);
+            if (d_q_rows.data == d_q) fw::tokens_out(call, 15, d_q, n, h, c0, tc, row_D, 1, n_D, false);
+            if (d_k_rows.data == d_k) fw::tokens_out(call, 16, d_k, n, h, c0, tc, row_D, 1, n_D, false);
+            if (d_v_rows.data == d_v) fw::tokens_out(call, 17, d_v, n, h, c0, tc, row_D, 1, n_D, false);
             fw::tokens_out(call, 18, d_beta, n, h, c0, tc, 1, 1, 1, true);
         }
         fw::copy_out(call.tensor(23), n, h, d_W_1_0, n_D, n_D, 0);

@@ -117,14 +117,14 @@ def recurrent_forward(
     saved_ptr,
     cu_seqlens,
     T,
-    interval,
+    shift,
     H,
-    D,
     stage_ptr,
+    D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     ROWS_D: tl.constexpr,
 ):
-    """Tokens in order; states lie in memory, every `interval` tokens they are saved."""
+    """Tokens in order; states lie in memory, every 2**shift tokens they are saved."""
     program = tl.program_id(0).to(tl.int64)
     head = program % H
     sequence = program // H
@@ -158,8 +158,8 @@ def recurrent_forward(
         W_at = W_slots + (step % 2 * tl.num_programs(0) + program) * (D * D)
         W_next_at = W_slots + ((step + 1) % 2 * tl.num_programs(0) + program) * (D * D)
         if saved_ptr is not None:
-            if step % interval == 0:
-                slot = (batch * T + start) // interval + sequence + step // interval
+            if (step >> shift) << shift == step:
+                slot = ((batch * T + start) >> shift) + sequence + (step >> shift)
                 saved_row = saved_ptr + (slot * H + head) * (D * D + D)
                 tl.store(saved_row + D * D + at_D, y, mask=in_D)
                 tl.debug_barrier()
@@ -254,8 +254,8 @@ def recurrent_step(
     W_final,
     y_final,
     H,
-    D,
     stage_ptr,
+    D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     ROWS_D: tl.constexpr,
 ):
@@ -377,8 +377,8 @@ def recurrent_backward(
     T,
     interval,
     H,
-    D,
     stage_ptr,
+    D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     ROWS_D: tl.constexpr,
 ):
@@ -690,9 +690,11 @@ def plan(D, direction, room=None):
     ROWS_D = min(triton.next_power_of_2(D), max(1, room // BLOCK_D))
     largest = max(BLOCK_D, 1, BLOCK_D * ROWS_D, ROWS_D)
     if direction == "forward":
-        held, warps = 2 * BLOCK_D * ROWS_D + 2 * BLOCK_D + 2 * ROWS_D, min(16, largest // 512)
+        held = 2 * BLOCK_D * ROWS_D + 2 * BLOCK_D + 2 * ROWS_D
+        warps = min(16, largest // 512)
     else:
-        held, warps = 5 * BLOCK_D * ROWS_D + 4 * BLOCK_D + 5 * ROWS_D, min(8, largest // 512)
+        held = 5 * BLOCK_D * ROWS_D + 4 * BLOCK_D + 5 * ROWS_D
+        warps = min(8, max(largest // 512, triton.next_power_of_2(triton.cdiv(held, 3584))))
     if held > MOST[direction] and room > 256:
         return plan(D, direction, room // 2)
     return Plan(
@@ -717,9 +719,26 @@ def refusal(sizes, direction):
     )
 
 
+def shift(T):
+    """The power of two that is about the square root of the length."""
+    return ((T - 1).bit_length() + 1) // 2 if T else 0
+
+
 def interval(T):
-    """Tokens between two checkpoints: about the square root of the length."""
-    return 1 << ((T - 1).bit_length() + 1) // 2
+    """Tokens between two checkpoints."""
+    return 1 << shift(T)
+
+
+def options(warps):
+    """How a kernel is compiled.
+
+    NVIDIA's assembler is told how many registers there are for a thread; where it is not, it may
+    spill a few numbers so that more programs run side by side.
+    """
+    found = {"num_warps": warps, "enable_fp_fusion": True}
+    if torch.version.hip is None:
+        found["maxnreg"] = min(255, 2048 // warps)
+    return found
 
 
 def rows(x, lead):
@@ -807,12 +826,11 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
             finals[0],
             finals[1],
             H,
-            D,
             stage,
+            D=D,
             BLOCK_D=blocks.BLOCK_D,
             ROWS_D=blocks.ROWS_D,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
         return y, finals if want_final else [], []
     slots = [
@@ -835,14 +853,13 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         saved,
         cu_seqlens,
         T,
-        interval(T) if T else 1,
+        shift(T),
         H,
-        D,
         stage,
+        D=D,
         BLOCK_D=blocks.BLOCK_D,
         ROWS_D=blocks.ROWS_D,
-        num_warps=blocks.warps,
-        enable_fp_fusion=True,
+        **options(blocks.warps),
     )
     if want_final:
         finals = [x if s is None else landed(s, cu_seqlens, T)[:, :, 0] for x, s in zip(finals, slots)]
@@ -919,14 +936,13 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             parts[9],
             cu_seqlens,
             T,
-            interval(T) if T else 1,
+            interval(T),
             H,
-            D,
             stage,
+            D=D,
             BLOCK_D=blocks.BLOCK_D,
             ROWS_D=blocks.ROWS_D,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
     for n, pair in enumerate(slots, len(parts) - 2):
         if pair is not None:

@@ -118,12 +118,12 @@ def recurrent_forward(
     saved_ptr,
     cu_seqlens,
     T,
-    interval,
+    shift,
     H,
-    D,
+    D: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Tokens in order; states stay in registers, every `interval` tokens they are saved."""
+    """Tokens in order; states stay in registers, every 2**shift tokens they are saved."""
     program = tl.program_id(0).to(tl.int64)
     head = program % H
     sequence = program // H
@@ -160,8 +160,8 @@ def recurrent_forward(
     for step in range(0, length):
         token = start + step
         if saved_ptr is not None:
-            if step % interval == 0:
-                slot = (batch * T + start) // interval + sequence + step // interval
+            if (step >> shift) << shift == step:
+                slot = ((batch * T + start) >> shift) + sequence + (step >> shift)
                 saved_row = saved_ptr + (slot * H + head) * (D * D + D)
                 tl.store(saved_row + at_D_D, W, mask=in_D_D)
                 tl.store(saved_row + D * D + at_D, y, mask=in_D)
@@ -222,7 +222,7 @@ def recurrent_step(
     W_final,
     y_final,
     H,
-    D,
+    D: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
     """One token: reads the states, writes the output and the new states."""
@@ -321,7 +321,7 @@ def recurrent_backward(
     T,
     interval,
     H,
-    D,
+    D: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
     """Chunks from last to first: replay from the checkpoint, then the adjoint token by token."""
@@ -548,9 +548,11 @@ def plan(D, direction, room=None):
     BLOCK_D = triton.next_power_of_2(D)
     largest = max(BLOCK_D, BLOCK_D * BLOCK_D, 1)
     if direction == "forward":
-        held, warps = 2 * BLOCK_D * BLOCK_D + 7 * BLOCK_D, min(16, largest // 512)
+        held = 2 * BLOCK_D * BLOCK_D + 7 * BLOCK_D
+        warps = min(16, largest // 512)
     else:
-        held, warps = 3 * BLOCK_D * BLOCK_D + 14 * BLOCK_D, min(8, largest // 512)
+        held = 3 * BLOCK_D * BLOCK_D + 14 * BLOCK_D
+        warps = min(8, max(largest // 512, triton.next_power_of_2(triton.cdiv(held, 3584))))
     if held > MOST[direction] and room > 256:
         return plan(D, direction, room // 2)
     return Plan(
@@ -571,9 +573,26 @@ def refusal(sizes, direction):
     return f"a program would hold {found.held} numbers, more than {MOST[direction]}"
 
 
+def shift(T):
+    """The power of two that is about the square root of the length."""
+    return ((T - 1).bit_length() + 1) // 2 if T else 0
+
+
 def interval(T):
-    """Tokens between two checkpoints: about the square root of the length."""
-    return 1 << ((T - 1).bit_length() + 1) // 2
+    """Tokens between two checkpoints."""
+    return 1 << shift(T)
+
+
+def options(warps):
+    """How a kernel is compiled.
+
+    NVIDIA's assembler is told how many registers there are for a thread; where it is not, it may
+    spill a few numbers so that more programs run side by side.
+    """
+    found = {"num_warps": warps, "enable_fp_fusion": True}
+    if torch.version.hip is None:
+        found["maxnreg"] = min(255, 2048 // warps)
+    return found
 
 
 def rows(x, lead):
@@ -658,10 +677,9 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
             finals[0],
             finals[1],
             H,
-            D,
+            D=D,
             BLOCK_D=blocks.BLOCK_D,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
         return y, finals if want_final else [], []
     recurrent_forward[(N * H * blocks.tiles,)](
@@ -681,12 +699,11 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         saved,
         cu_seqlens,
         T,
-        interval(T) if T else 1,
+        shift(T),
         H,
-        D,
+        D=D,
         BLOCK_D=blocks.BLOCK_D,
-        num_warps=blocks.warps,
-        enable_fp_fusion=True,
+        **options(blocks.warps),
     )
     return y, finals if want_final else [], [saved] if training else []
 
@@ -754,12 +771,11 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             parts[9],
             cu_seqlens,
             T,
-            interval(T) if T else 1,
+            interval(T),
             H,
-            D,
+            D=D,
             BLOCK_D=blocks.BLOCK_D,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
     found = []
     for part, (tiled, summed, zero) in zip(parts, LEADING):

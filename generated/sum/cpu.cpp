@@ -495,16 +495,31 @@ static inline void copy_out(const Tensor &x, size n, size h, const real *from, s
     else matrix_out(to, from, n0, n1, axis);
 }
 
+// The rows of a chunk: in the work space, or in the tensor itself where a row has no padding.
+struct Rows {
+    real *data;
+    size step;
+};
+FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, size c0, size extent,
+                         size n0, size n1) {
+    const Tensor x = call.tensor(k);
+    if (n0 * n1 != extent || !x.data) return {rows, extent};
+    return {call.at(x, n, h) + c0 * x.token, x.token};
+}
+
 // Once per token of a chunk that starts at token c0.
-FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    if (!x.data) return zero(to, tc * extent);
+    const Rows rows = {to, extent};
+    if (!x.data) return zero(to, tc * extent), rows;
+    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+    return rows;
 }
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
@@ -615,23 +630,24 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<1> y_ahead(call, 4, n, h, c0, 1 * (n_V));
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows y_rows = fw::tokens_at(y, call, 4, n, h, c0, row_V, 1, n_V);
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<1> y_ahead4(call, 4, n, h, c0, 1 * (n_V));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * row_K + e)) + real(1)));
+                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k_rows.data + t * k_rows.step + e)) + real(1)));
 
                 }
 
                 // phi_q[i] = elu(q[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(q + t * row_K + e)) + real(1)));
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(q_rows.data + t * q_rows.step + e)) + real(1)));
 
                 }
 
@@ -670,13 +686,13 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             const real *const phi_q_1_j_row = phi_q + (tp + 1) * row_K;
                             const real *const phi_k_earlier_j_row = phi_k + tp * row_K;
                             const real *const phi_k_j_row = phi_k + (tp + 1) * row_K;
-                            const real *const W_0_at_from = W_0;
-                            real *const W_1_at_to = W_0;
+                            const real *const W_0_ij_from = W_0;
+                            real *const W_1_ij_to = W_0;
                             fw::vec v_earlier_v[NV], v_v[NV], r_y_0_lane_sum[NV], r_y_1_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                v_earlier_v[b] = fw::load(v + tp * row_V + (i0 + b) * fw::L);
-                                v_v[b] = fw::load(v + (tp + 1) * row_V + (i0 + b) * fw::L);
+                                v_earlier_v[b] = fw::load(v_rows.data + tp * v_rows.step + (i0 + b) * fw::L);
+                                v_v[b] = fw::load(v_rows.data + (tp + 1) * v_rows.step + (i0 + b) * fw::L);
                                 r_y_0_lane_sum[b] = fw::vec{};
                                 r_y_1_lane_sum[b] = fw::vec{};
                             }
@@ -692,11 +708,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                        r_y_0_lane_sum[b] += W_0_at * phi_q_0_j;
-                                        r_y_1_lane_sum[b] += W_0_at * phi_q_1_j;
-                                        const fw::vec W_1_at = fw::wide(W_0_at + v_earlier_v[b] * phi_k_earlier_j + v_v[b] * phi_k_j);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                        r_y_0_lane_sum[b] += W_0_ij * phi_q_0_j;
+                                        r_y_1_lane_sum[b] += W_0_ij * phi_q_1_j;
+                                        const fw::vec W_1_ij = fw::wide(W_0_ij + v_earlier_v[b] * phi_k_earlier_j + v_v[b] * phi_k_j);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -710,11 +726,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                    r_y_0_lane_sum[b] += W_0_at * phi_q_0_j;
-                                    r_y_1_lane_sum[b] += W_0_at * phi_q_1_j;
-                                    const fw::vec W_1_at = fw::wide(W_0_at + v_earlier_v[b] * phi_k_earlier_j + v_v[b] * phi_k_j);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                    r_y_0_lane_sum[b] += W_0_ij * phi_q_0_j;
+                                    r_y_1_lane_sum[b] += W_0_ij * phi_q_1_j;
+                                    const fw::vec W_1_ij = fw::wide(W_0_ij + v_earlier_v[b] * phi_k_earlier_j + v_v[b] * phi_k_j);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -736,10 +752,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     {
                         const size t = tp;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            y_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            y_ahead4.ask(t);
                         }
 
                         
@@ -747,10 +763,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     {
                         const size t = tp + 1;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            y_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            y_ahead4.ask(t);
                         }
 
                         
@@ -759,10 +775,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 if (tc % 2) {
                     const size t = tc - 1;
                     if (i0 == 0) {
-                        q_ahead.ask(t);
-                        k_ahead.ask(t);
-                        v_ahead.ask(t);
-                        y_ahead.ask(t);
+                        q_ahead0.ask(t);
+                        k_ahead1.ask(t);
+                        v_ahead2.ask(t);
+                        y_ahead4.ask(t);
                     }
 
                     fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
@@ -773,12 +789,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                             const size rows = n_K;
                             const real *const phi_q_j_row = phi_q + t * row_K;
                             const real *const phi_k_j_row = phi_k + t * row_K;
-                            const real *const W_at_from = W_0;
-                            real *const W_1_at_to = W_0;
+                            const real *const W_ij_from = W_0;
+                            real *const W_1_ij_to = W_0;
                             fw::vec v_v[NV], r_y_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                v_v[b] = fw::load(v + t * row_V + (i0 + b) * fw::L);
+                                v_v[b] = fw::load(v_rows.data + t * v_rows.step + (i0 + b) * fw::L);
                                 r_y_lane_sum[b] = fw::vec{};
                             }
                             const size fours = rows / 4 * 4;
@@ -791,10 +807,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        r_y_lane_sum[b] += W_at * phi_q_j;
-                                        const fw::vec W_1_at = fw::wide(W_at + v_v[b] * phi_k_j);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        r_y_lane_sum[b] += W_ij * phi_q_j;
+                                        const fw::vec W_1_ij = fw::wide(W_ij + v_v[b] * phi_k_j);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -806,10 +822,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    r_y_lane_sum[b] += W_at * phi_q_j;
-                                    const fw::vec W_1_at = fw::wide(W_at + v_v[b] * phi_k_j);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    r_y_lane_sum[b] += W_ij * phi_q_j;
+                                    const fw::vec W_1_ij = fw::wide(W_ij + v_v[b] * phi_k_j);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -833,7 +849,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             for (size t = 1; t < tc; t += 2) {
                 // r_y[i] += v_earlier[i] * s_r_y
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(r_y + t * row_V + e, fw::load(r_y + t * row_V + e) + fw::tail(e, n_V, s_r_y[t] * fw::load(v + (t - 1) * row_V + e)));
+                    fw::store(r_y + t * row_V + e, fw::load(r_y + t * row_V + e) + fw::tail(e, n_V, s_r_y[t] * fw::load(v_rows.data + (t - 1) * v_rows.step + e)));
 
                 }
 
@@ -842,13 +858,13 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             for (size t = 0; t < tc; ++t) {
                 // y[i] = r_y[i] + v[i] * s_y
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(y + t * row_V + e, fw::tail(e, n_V, fw::load(r_y + t * row_V + e) + s_y[t] * fw::load(v + t * row_V + e)));
+                    fw::store(y_rows.data + t * y_rows.step + e, fw::tail(e, n_V, fw::load(r_y + t * row_V + e) + s_y[t] * fw::load(v_rows.data + t * v_rows.step + e)));
 
                 }
 
             }
 
-            fw::tokens_out(call, 4, y, n, h, c0, tc, row_V, 1, n_V, false);
+            if (y_rows.data == y) fw::tokens_out(call, 4, y, n, h, c0, tc, row_V, 1, n_V, false);
         }
         fw::copy_out(call.tensor(5), n, h, W_0, n_V, n_K, 0);
     }
@@ -923,26 +939,28 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const size tc = T - c0 < TC ? T - c0 : TC;
             real *const d_r_y = d_r_y_all + c0 * row_V;
             real *const d_phi_q = d_phi_q_all + c0 * row_K;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
-            fw::tokens_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<0> d_y_ahead(call, 4, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<1> d_v_ahead(call, 8, n, h, c0, 1 * (n_V));
-            const fw::Ahead<1> d_k_ahead(call, 7, n, h, c0, 1 * (n_K));
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows d_y_rows = fw::tokens_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 8, n, h, c0, row_V, 1, n_V);
+            const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 7, n, h, c0, row_K, 1, n_K);
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<0> d_y_ahead4(call, 4, n, h, c0 - TC, 1 * (n_V));
+            const fw::Ahead<1> d_v_ahead8(call, 8, n, h, c0, 1 * (n_V));
+            const fw::Ahead<1> d_k_ahead7(call, 7, n, h, c0, 1 * (n_K));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * row_K + e)) + real(1)));
+                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k_rows.data + t * k_rows.step + e)) + real(1)));
 
                 }
 
                 // phi_q[i] = elu(q[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(q + t * row_K + e)) + real(1)));
+                    fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(q_rows.data + t * q_rows.step + e)) + real(1)));
 
                 }
 
@@ -956,13 +974,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                 // d_r_y[i] = d_y[i]
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(d_r_y + t * row_V + e, fw::tail(e, n_V, fw::load(d_y + t * row_V + e)));
+                    fw::store(d_r_y + t * row_V + e, fw::tail(e, n_V, fw::load(d_y_rows.data + t * d_y_rows.step + e)));
 
                 }
 
                 // d_v[i] = d_y[i] * s_y
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(d_v + t * row_V + e, fw::tail(e, n_V, s_y[t] * fw::load(d_y + t * row_V + e)));
+                    fw::store(d_v_rows.data + t * d_v_rows.step + e, fw::tail(e, n_V, s_y[t] * fw::load(d_y_rows.data + t * d_y_rows.step + e)));
 
                 }
 
@@ -970,7 +988,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_V; e += fw::L)
-                        sum += fw::tail(e, n_V, fw::load(d_y + t * row_V + e) * fw::load(v + t * row_V + e));
+                        sum += fw::tail(e, n_V, fw::load(d_y_rows.data + t * d_y_rows.step + e) * fw::load(v_rows.data + t * v_rows.step + e));
                     d_s_y[t] = fw::sum(sum);
                 }
 
@@ -993,12 +1011,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     constexpr int NV = block.value;
                     for (size t = tc - 1; t >= 0; --t) {
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            d_y_ahead.ask(t);
-                            d_v_ahead.ask(t);
-                            d_k_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            d_y_ahead4.ask(t);
+                            d_v_ahead8.ask(t);
+                            d_k_ahead7.ask(t);
                         }
 
                         {
@@ -1008,13 +1026,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             const size rows = n_K;
                             const real *const phi_k_j_row = phi_k + t * row_K;
                             const real *const phi_q_j_row = phi_q + t * row_K;
-                            const real *const d_W_1_at_from = d_W_1_0;
-                            real *const d_W_at_to = d_W_1_0;
+                            const real *const d_W_1_ij_from = d_W_1_0;
+                            real *const d_W_ij_to = d_W_1_0;
                             real *const d_phi_k_row_sum_to = d_phi_k + t * row_K;
                             fw::vec v_v[NV], d_r_y_v[NV], d_v_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                v_v[b] = fw::load(v + t * row_V + (i0 + b) * fw::L);
+                                v_v[b] = fw::load(v_rows.data + t * v_rows.step + (i0 + b) * fw::L);
                                 d_r_y_v[b] = fw::load(d_r_y + t * row_V + (i0 + b) * fw::L);
                                 d_v_lane_sum[b] = fw::vec{};
                             }
@@ -1029,11 +1047,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec d_W_1_at = fw::load(d_W_1_at_from + at);
-                                        d_v_lane_sum[b] += d_W_1_at * phi_k_j;
-                                        d_phi_k_row_sum[r] += d_W_1_at * v_v[b];
-                                        const fw::vec d_W_at = fw::wide(d_r_y_v[b] * phi_q_j + d_W_1_at);
-                                        fw::store(d_W_at_to + at, d_W_at);
+                                        const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                        d_v_lane_sum[b] += d_W_1_ij * phi_k_j;
+                                        d_phi_k_row_sum[r] += d_W_1_ij * v_v[b];
+                                        const fw::vec d_W_ij = fw::wide(d_r_y_v[b] * phi_q_j + d_W_1_ij);
+                                        fw::store(d_W_ij_to + at, d_W_ij);
                                     }
 
                                 }
@@ -1044,7 +1062,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             }
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
-                                real *const to = d_v + t * row_V + (i0 + b) * fw::L;
+                                real *const to = d_v_rows.data + t * d_v_rows.step + (i0 + b) * fw::L;
                                 fw::store(to, fw::load(to) + d_v_lane_sum[b]);
                             }
                         }
@@ -1061,15 +1079,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 for (size t = 0; t < tc; ++t) {
                     // d_k[i] = d_phi_k[i] * select(k[i] > 0, 1, exp(k[i]))
                     for (size e = 0; e < n_K; e += fw::L) {
-                        fw::store(d_k + t * row_K + e, fw::tail(e, n_K, fw::load(d_phi_k + t * row_K + e) * fw::select((fw::load(k + t * row_K + e) > real(0.0)), real(1.0), fw::exp(fw::load(k + t * row_K + e)))));
+                        fw::store(d_k_rows.data + t * d_k_rows.step + e, fw::tail(e, n_K, fw::load(d_phi_k + t * row_K + e) * fw::select((fw::load(k_rows.data + t * k_rows.step + e) > real(0.0)), real(1.0), fw::exp(fw::load(k_rows.data + t * k_rows.step + e)))));
 
                     }
 
                 }
 
             }
-            fw::tokens_out(call, 8, d_v, n, h, c0, tc, row_V, 1, n_V, false);
-            fw::tokens_out(call, 7, d_k, n, h, c0, tc, row_K, 1, n_K, false);
+            if (d_v_rows.data == d_v) fw::tokens_out(call, 8, d_v, n, h, c0, tc, row_V, 1, n_V, false);
+            if (d_k_rows.data == d_k) fw::tokens_out(call, 7, d_k, n, h, c0, tc, row_K, 1, n_K, false);
         }
         fw::copy_out(call.tensor(9), n, h, d_W_1_0, n_V, n_K, 0);
     }
@@ -1083,17 +1101,18 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const size tc = T - c0 < TC ? T - c0 : TC;
             real *const d_r_y = d_r_y_all + c0 * row_V;
             real *const d_phi_q = d_phi_q_all + c0 * row_K;
-            fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Ahead<0> q_ahead(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<1> d_q_ahead(call, 6, n, h, c0, 1 * (n_K));
+            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
+            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 6, n, h, c0, row_K, 1, n_K);
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
+            const fw::Ahead<1> d_q_ahead6(call, 6, n, h, c0, 1 * (n_K));
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k + t * row_K + e)) + real(1)));
+                    fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k_rows.data + t * k_rows.step + e)) + real(1)));
 
                 }
 
@@ -1104,7 +1123,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 {
                     fw::vec sum = fw::splat(real(0));
                     for (size e = 0; e < n_V; e += fw::L)
-                        sum += fw::tail(e, n_V, fw::load(v + (t - 1) * row_V + e) * fw::load(d_r_y + t * row_V + e));
+                        sum += fw::tail(e, n_V, fw::load(v_rows.data + (t - 1) * v_rows.step + e) * fw::load(d_r_y + t * row_V + e));
                     s_d_phi_q[t] = fw::sum(sum);
                 }
 
@@ -1122,10 +1141,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             const size rows = n_V;
                             const real *const d_r_y_0_j_row = d_r_y + tp * row_V;
                             const real *const d_r_y_1_j_row = d_r_y + (tp + 1) * row_V;
-                            const real *const v_earlier_j_row = v + tp * row_V;
-                            const real *const v_j_row = v + (tp + 1) * row_V;
-                            const real *const W_0_at_from = W_1;
-                            real *const W_1_at_to = W_1;
+                            const real *const v_earlier_j_row = v_rows.data + tp * v_rows.step;
+                            const real *const v_j_row = v_rows.data + (tp + 1) * v_rows.step;
+                            const real *const W_0_ij_from = W_1;
+                            real *const W_1_ij_to = W_1;
                             fw::vec phi_k_earlier_v[NV], phi_k_v[NV], d_phi_q_0_lane_sum[NV], d_phi_q_1_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -1146,11 +1165,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                        d_phi_q_0_lane_sum[b] += d_r_y_0_j * W_0_at;
-                                        d_phi_q_1_lane_sum[b] += W_0_at * d_r_y_1_j;
-                                        const fw::vec W_1_at = fw::wide(W_0_at + phi_k_earlier_v[b] * v_earlier_j + v_j * phi_k_v[b]);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                        d_phi_q_0_lane_sum[b] += d_r_y_0_j * W_0_ij;
+                                        d_phi_q_1_lane_sum[b] += W_0_ij * d_r_y_1_j;
+                                        const fw::vec W_1_ij = fw::wide(W_0_ij + phi_k_earlier_v[b] * v_earlier_j + v_j * phi_k_v[b]);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -1164,11 +1183,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_0_at = fw::load(W_0_at_from + at);
-                                    d_phi_q_0_lane_sum[b] += d_r_y_0_j * W_0_at;
-                                    d_phi_q_1_lane_sum[b] += W_0_at * d_r_y_1_j;
-                                    const fw::vec W_1_at = fw::wide(W_0_at + phi_k_earlier_v[b] * v_earlier_j + v_j * phi_k_v[b]);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_0_ij = fw::load(W_0_ij_from + at);
+                                    d_phi_q_0_lane_sum[b] += d_r_y_0_j * W_0_ij;
+                                    d_phi_q_1_lane_sum[b] += W_0_ij * d_r_y_1_j;
+                                    const fw::vec W_1_ij = fw::wide(W_0_ij + phi_k_earlier_v[b] * v_earlier_j + v_j * phi_k_v[b]);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -1190,10 +1209,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         const size t = tp;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            d_q_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            d_q_ahead6.ask(t);
                         }
 
                         
@@ -1201,10 +1220,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     {
                         const size t = tp + 1;
                         if (i0 == 0) {
-                            q_ahead.ask(t);
-                            k_ahead.ask(t);
-                            v_ahead.ask(t);
-                            d_q_ahead.ask(t);
+                            q_ahead0.ask(t);
+                            k_ahead1.ask(t);
+                            v_ahead2.ask(t);
+                            d_q_ahead6.ask(t);
                         }
 
                         
@@ -1213,10 +1232,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 if (tc % 2) {
                     const size t = tc - 1;
                     if (i0 == 0) {
-                        q_ahead.ask(t);
-                        k_ahead.ask(t);
-                        v_ahead.ask(t);
-                        d_q_ahead.ask(t);
+                        q_ahead0.ask(t);
+                        k_ahead1.ask(t);
+                        v_ahead2.ask(t);
+                        d_q_ahead6.ask(t);
                     }
 
                     fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
@@ -1226,9 +1245,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             // W_1[j, i] = W[j, i] + v[j] * phi_k[i]
                             const size rows = n_V;
                             const real *const d_r_y_j_row = d_r_y + t * row_V;
-                            const real *const v_j_row = v + t * row_V;
-                            const real *const W_at_from = W_1;
-                            real *const W_1_at_to = W_1;
+                            const real *const v_j_row = v_rows.data + t * v_rows.step;
+                            const real *const W_ij_from = W_1;
+                            real *const W_1_ij_to = W_1;
                             fw::vec phi_k_v[NV], d_phi_q_lane_sum[NV];
                             FW_UNROLL
                             for (int b = 0; b < NV; ++b) {
@@ -1245,10 +1264,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                     FW_UNROLL
                                     for (int b = 0; b < NV; ++b) {
                                         const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_at = fw::load(W_at_from + at);
-                                        d_phi_q_lane_sum[b] += d_r_y_j * W_at;
-                                        const fw::vec W_1_at = fw::wide(W_at + v_j * phi_k_v[b]);
-                                        fw::store(W_1_at_to + at, W_1_at);
+                                        const fw::vec W_ij = fw::load(W_ij_from + at);
+                                        d_phi_q_lane_sum[b] += d_r_y_j * W_ij;
+                                        const fw::vec W_1_ij = fw::wide(W_ij + v_j * phi_k_v[b]);
+                                        fw::store(W_1_ij_to + at, W_1_ij);
                                     }
 
                                 }
@@ -1260,10 +1279,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
                                     const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                    const fw::vec W_at = fw::load(W_at_from + at);
-                                    d_phi_q_lane_sum[b] += d_r_y_j * W_at;
-                                    const fw::vec W_1_at = fw::wide(W_at + v_j * phi_k_v[b]);
-                                    fw::store(W_1_at_to + at, W_1_at);
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    d_phi_q_lane_sum[b] += d_r_y_j * W_ij;
+                                    const fw::vec W_1_ij = fw::wide(W_ij + v_j * phi_k_v[b]);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
                                 }
 
                             }
@@ -1296,13 +1315,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; ++t) {
                 // d_q[i] = d_phi_q[i] * select(q[i] > 0, 1, exp(q[i]))
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_q + t * row_K + e, fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::select((fw::load(q + t * row_K + e) > real(0.0)), real(1.0), fw::exp(fw::load(q + t * row_K + e)))));
+                    fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::select((fw::load(q_rows.data + t * q_rows.step + e) > real(0.0)), real(1.0), fw::exp(fw::load(q_rows.data + t * q_rows.step + e)))));
 
                 }
 
             }
 
-            fw::tokens_out(call, 6, d_q, n, h, c0, tc, row_K, 1, n_K, false);
+            if (d_q_rows.data == d_q) fw::tokens_out(call, 6, d_q, n, h, c0, tc, row_K, 1, n_K, false);
         }
     }
 

@@ -51,15 +51,15 @@ def recurrent_forward(
     saved_ptr,
     cu_seqlens,
     T,
-    interval,
+    shift,
     H,
     tiles,
-    K,
-    V,
+    K: tl.constexpr,
+    V: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
-    """Tokens in order; states stay in registers, every `interval` tokens they are saved."""
+    """Tokens in order; states stay in registers, every 2**shift tokens they are saved."""
     program = tl.program_id(0).to(tl.int64)
     tile = (program % tiles).to(tl.int32)
     head = (program // tiles) % H
@@ -89,8 +89,8 @@ def recurrent_forward(
     for step in range(0, length):
         token = start + step
         if saved_ptr is not None:
-            if step % interval == 0:
-                slot = (batch * T + start) // interval + sequence + step // interval
+            if (step >> shift) << shift == step:
+                slot = ((batch * T + start) >> shift) + sequence + (step >> shift)
                 saved_row = saved_ptr + (slot * H + head) * (K * V)
                 tl.store(saved_row + at_V_K, W, mask=in_V_K)
         q_at = q_row + token * q_token
@@ -119,8 +119,8 @@ def recurrent_step(
     W_final,
     H,
     tiles,
-    K,
-    V,
+    K: tl.constexpr,
+    V: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
@@ -179,8 +179,8 @@ def recurrent_backward(
     interval,
     H,
     tiles,
-    K,
-    V,
+    K: tl.constexpr,
+    V: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TILE_V: tl.constexpr,
 ):
@@ -291,9 +291,11 @@ def plan(K, V, direction, room=None):
     TILE_V = min(triton.next_power_of_2(V), max(1, room // BLOCK_K))
     largest = max(BLOCK_K, BLOCK_K * TILE_V)
     if direction == "forward":
-        held, warps = 2 * BLOCK_K * TILE_V + 2 * BLOCK_K + 1 * TILE_V, min(16, largest // 512)
+        held = 2 * BLOCK_K * TILE_V + 2 * BLOCK_K + 1 * TILE_V
+        warps = min(16, largest // 512)
     else:
-        held, warps = 3 * BLOCK_K * TILE_V + 4 * BLOCK_K + 2 * TILE_V, min(8, largest // 512)
+        held = 3 * BLOCK_K * TILE_V + 4 * BLOCK_K + 2 * TILE_V
+        warps = min(8, max(largest // 512, triton.next_power_of_2(triton.cdiv(held, 3584))))
     if held > MOST[direction] and room > 256:
         return plan(K, V, direction, room // 2)
     return Plan(
@@ -315,9 +317,26 @@ def refusal(sizes, direction):
     return f"a program would hold {found.held} numbers, more than {MOST[direction]}"
 
 
+def shift(T):
+    """The power of two that is about the square root of the length."""
+    return ((T - 1).bit_length() + 1) // 2 if T else 0
+
+
 def interval(T):
-    """Tokens between two checkpoints: about the square root of the length."""
-    return 1 << ((T - 1).bit_length() + 1) // 2
+    """Tokens between two checkpoints."""
+    return 1 << shift(T)
+
+
+def options(warps):
+    """How a kernel is compiled.
+
+    NVIDIA's assembler is told how many registers there are for a thread; where it is not, it may
+    spill a few numbers so that more programs run side by side.
+    """
+    found = {"num_warps": warps, "enable_fp_fusion": True}
+    if torch.version.hip is None:
+        found["maxnreg"] = min(255, 2048 // warps)
+    return found
 
 
 def rows(x, lead):
@@ -395,12 +414,11 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
             finals[0],
             H,
             blocks.tiles,
-            K,
-            V,
+            K=K,
+            V=V,
             BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
         return y, finals if want_final else [], []
     recurrent_forward[(N * H * blocks.tiles,)](
@@ -413,15 +431,14 @@ def forward(sizes, inputs, params, buffers, states, cu_seqlens, position, traini
         saved,
         cu_seqlens,
         T,
-        interval(T) if T else 1,
+        shift(T),
         H,
         blocks.tiles,
-        K,
-        V,
+        K=K,
+        V=V,
         BLOCK_K=blocks.BLOCK_K,
         TILE_V=blocks.TILE_V,
-        num_warps=blocks.warps,
-        enable_fp_fusion=True,
+        **options(blocks.warps),
     )
     return y, finals if want_final else [], [saved] if training else []
 
@@ -471,15 +488,14 @@ def backward(sizes, inputs, params, buffers, states, cu_seqlens, position, saved
             parts[3],
             cu_seqlens,
             T,
-            interval(T) if T else 1,
+            interval(T),
             H,
             blocks.tiles,
-            K,
-            V,
+            K=K,
+            V=V,
             BLOCK_K=blocks.BLOCK_K,
             TILE_V=blocks.TILE_V,
-            num_warps=blocks.warps,
-            enable_fp_fusion=True,
+            **options(blocks.warps),
         )
     found = []
     for part, (tiled, summed, zero) in zip(parts, LEADING):
