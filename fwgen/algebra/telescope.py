@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from fwgen.algebra.normal import Decay
 from fwgen.ir.affine import Update, affine_update
-from fwgen.ir.carries import Carry, Telescoped, is_mark
+from fwgen.ir.carries import Carry, Telescoped
 from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import Apply, Array, Backward, Const, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.terms import Term, terms, total
@@ -201,6 +201,20 @@ def _without_zeros(statements: list[Statement], arrays: dict[str, Array]) -> lis
         statements = kept
 
 
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The names of one state's sums, and the axis that they keep: `index` is empty for a scalar."""
+
+    index: tuple[Index, ...]
+    key: Var
+    m: str
+    m_next: str
+    m_end: str
+    l: str  # noqa: E741
+    wrote: str
+    reads: str
+
+
 def _sums(
     backward: Backward,
     decay: Decay,
@@ -212,58 +226,64 @@ def _sums(
 ) -> Telescoped:
     """L and M of one state as statements, their carry, and M after the last token."""
     seed, old = ends
-    gradient = _adjoint_of(backward, logarithm)
     key = Var("j", update.axes[-1].dim)
-    along = bool(backward.forward.array(decay.array).dims)
-    free = (key,) if along else ()
-    index = tuple(Index.of(var) for var in free)
-    arrays_ = (*backward.forward.arrays, *backward.arrays, *made.arrays)
-    fresh = Names(a.name for a in arrays_).fresh
-    kinds = ("m", "m_next", "m_end", "l", "wrote", "reads")
-    name = {n: fresh(f"{n}_{decay.state}") for n in kinds}
-    arrays = [Array(n, tuple(v.dim for v in free), "local") for n in name.values()]
+    index = (Index.of(key),) if backward.forward.array(decay.array).dims else ()
+    taken = (*backward.forward.arrays, *backward.arrays, *made.arrays)
+    fresh = Names(a.name for a in taken).fresh
+    names = [fresh(f"{n}_{decay.state}") for n in ("m", "m_next", "m_end", "l", "wrote", "reads")]
+    one = _Sum(index, key, *names)
     last = Array(fresh(f"last_{seed}"), backward.forward.array(old).dims, "seed", of=decay.state)
-    statements = []
-
-    def add(target: str, parts: list[Term], sums: tuple[Var, ...] = ()) -> None:
-        reduce = "sum" if sums else None
-        body = total(parts)
-        statements.append(Statement(target, index, body, sums, reduce))  # type: ignore[arg-type]
-
-    def sum_of(cores_: Sequence[_Core]) -> list[Term]:
-        at = (Index.of(key),)
-        return [Term(False, (Load(c.vector, at), Load(c.gradient, at))) for c in cores_]
-
-    def term(which: str, negative: bool = False) -> Term:
-        return Term(negative, (Load(name[which], index),))
-
-    over = () if along else (key,)
-    marks = {a.of: a for a in made.arrays if is_mark(a)}
-    if "mark inner" not in marks:
-        marks["mark inner"] = Array(fresh("inner"), (), "seed", of="mark inner")
-        arrays.append(marks["mark inner"])
-    inner = Load(marks["mark inner"].name, ())
-    writes = sum_of([c for c in cores if not c.read])
-    add(name["wrote"], [Term(False, (inner, *t.factors)) for t in writes], over)
-    add(name["reads"], sum_of([c for c in cores if c.read]), over)
-    held = Load(fresh(f"held_{decay.state}"), ())
-    arrays.append(Array(held.array, (), "seed", of=f"mark held {decay.state}"))
-    difference = total([term("m_next"), term("wrote", True)])
-    reset = Apply("lt", (Load(logarithm, index), Const(RESET)))
-    add(name["l"], [Term(False, (held, Apply("select", (reset, Const(0.0), difference))))])
-    add(name["m"], [term("l"), term("reads")])
-    statements.append(Statement(gradient, index, Load(name["l"], index), accumulate=True))
-    axes = tuple(Index.of(v) for v in update.axes)
-    factor = Load(decay.array, (axes[-1],) if along else ())
-    product_: tuple[Scalar, ...] = (factor, Load(last.name, axes), Load(old, axes))
-    summed = update.axes[:-1] if along else update.axes
-    end_index = (Index.of(update.axes[-1]),) if along else ()
-    finale = Statement(
-        name["m_end"], end_index, total([Term(False, product_)]), summed, "sum" if summed else None
-    )
+    held = Array(fresh(f"held_{decay.state}"), (), "seed", of=f"mark held {decay.state}")
+    known = next((a for a in made.arrays if a.of == "mark inner"), None)
+    inner = known or Array(fresh("inner"), (), "seed", of="mark inner")
+    arrays = [Array(n, tuple(key.dim for _ in index), "local") for n in names]
+    arrays += [last, held, *([] if known else [inner])]
+    statements = _recurrence(one, cores, logarithm, (inner.name, held.name))
+    share = Load(one.l, index)
+    statements.append(Statement(_adjoint_of(backward, logarithm), index, share, accumulate=True))
     return Telescoped(
-        (*made.arrays, *arrays, last),
-        (*made.carries, Carry(name["m_next"], name["m"], f"finale {name['m_end']}")),
+        (*made.arrays, *arrays),
+        (*made.carries, Carry(one.m_next, one.m, f"finale {one.m_end}")),
         (*made.statements, *statements),
-        (*made.finale, finale),
+        (*made.finale, _end(one, decay, update, (last.name, old))),
+    )
+
+
+def _recurrence(
+    one: _Sum, cores: Sequence[_Core], logarithm: str, marks: tuple[str, str]
+) -> list[Statement]:
+    """`L_t` and `M_t` from `M_{t+1}`."""
+    inner, held = (Load(name, ()) for name in marks)
+    over = () if one.index else (one.key,)
+    at = (Index.of(one.key),)
+
+    def products(read: bool, *more: Scalar) -> Scalar:
+        own = [c for c in cores if c.read == read]
+        return total([Term(False, (*more, Load(c.vector, at), Load(c.gradient, at))) for c in own])
+
+    def sums(target: str, body: Scalar) -> Statement:
+        return Statement(target, one.index, body, over, "sum" if over else None)
+
+    def plus(name: str, negative: bool = False) -> Term:
+        return Term(negative, (Load(name, one.index),))
+
+    difference = total([plus(one.m_next), plus(one.wrote, True)])
+    reset = Apply("lt", (Load(logarithm, one.index), Const(RESET)))
+    kept = Term(False, (held, Apply("select", (reset, Const(0.0), difference))))
+    return [
+        sums(one.wrote, products(False, inner)),
+        sums(one.reads, products(True)),
+        Statement(one.l, one.index, total([kept])),
+        Statement(one.m, one.index, total([plus(one.l), plus(one.reads)])),
+    ]
+
+
+def _end(one: _Sum, decay: Decay, update: Update, ends: tuple[str, str]) -> Statement:
+    """`M` after the last token: `sum_i d G W_{T-1}`; `ends` are G and the state before."""
+    axes = tuple(Index.of(v) for v in update.axes)
+    factor = Load(decay.array, axes[-1:] if one.index else ())
+    body = total([Term(False, (factor, *(Load(name, axes) for name in ends)))])
+    summed = update.axes[:-1] if one.index else update.axes
+    return Statement(
+        one.m_end, axes[-1:] if one.index else (), body, summed, "sum" if summed else None
     )
