@@ -30,7 +30,7 @@ TOKENS = 8192  # of a training step
 RULES = (SOFTMAX, "sum", "delta", "gated_delta", "recurrent_delta")  # the last one is nonlinear
 LENGTHS = (256, 1024, 4096)
 CONTEXTS = (1024, 16_384, 65_536)
-STEPS = 32  # tokens decoded at once
+STEPS = 16  # tokens decoded at once
 GOALS = {("delta", 1024): 1.0, ("delta", 4096): 2.4}  # training: times as fast as softmax
 FLAT = 1.25  # decoding with a rule may take so many times as long after the longest context
 
