@@ -18,6 +18,7 @@ from ..errors import InternalError
 from .build import load
 from .dense import Convert, conversion
 from .geometry import Geometry, Layout, Tensors, saved_shapes, sum_in_order
+from .pages import empty
 from .prepared import Result
 from .signature import Signature, StateSpec, TensorSpec
 
@@ -132,7 +133,7 @@ class Forward:
 
     def __call__(self, flat: Tensors, clean: bool = False) -> Result:
         """y, final states, residuals."""
-        empty, dtype, device = torch.empty, self.dtype, self.device
+        dtype, device = self.dtype, self.device
         tensors: Any = flat
         if self.conversions:
             tensors = list(flat)
@@ -141,11 +142,11 @@ class Forward:
         arguments = self.array.from_buffer_copy(self.template)
         for slot, index in self.given:
             arguments[slot] = tensors[index].data_ptr()
-        y = empty(self.y_shape, dtype=dtype, device=device)
+        y = empty(self.y_shape, dtype, device)
         arguments[self.y_slot] = y.data_ptr()
         made = []
         for slot, shape in self.made:
-            tensor = empty(shape, dtype=dtype, device=device)
+            tensor = empty(shape, dtype, device)
             arguments[slot] = tensor.data_ptr()
             made.append(tensor)
         if clean:
@@ -209,7 +210,7 @@ class Backward:
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor | None]:
         """Gradients at full heads in the dtype of computation; params [H, *dims]."""
-        empty, dtype, device = torch.empty, self.dtype, self.device
+        dtype, device = self.dtype, self.device
         found: Any = tensors
         if self.conversions:
             found = list(tensors)
@@ -220,7 +221,7 @@ class Backward:
             arguments[slot] = found[index].data_ptr()
         gradients: list[torch.Tensor | None] = [None] * self.count
         for slot, place, shape in self.made:
-            tensor = empty(shape, dtype=dtype, device=device)
+            tensor = empty(shape, dtype, device)
             arguments[slot] = tensor.data_ptr()
             gradients[place] = tensor
         _run(self.function, arguments)

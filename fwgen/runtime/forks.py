@@ -43,11 +43,19 @@ class Lock:
     def _renew(self) -> None:
         self._lock = threading.Lock()
 
+    def acquire(self, blocking: bool = True) -> bool:
+        """As `threading.Lock` does."""
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """As `threading.Lock` does."""
+        self._lock.release()
+
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.release()
 
 
 def _after_fork(renew: Callable[[], None]) -> None:
