@@ -15,6 +15,7 @@ from fwgen.ir.carries import Carry, Telescoped, is_mark
 from fwgen.ir.nodes import Array, Statement, Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
+from fwgen.schedule.crossing import shared
 from fwgen.schedule.forward import state_carries
 from fwgen.schedule.graph import dependents, needed
 from fwgen.schedule.pairs import pair_scans
@@ -122,8 +123,16 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
             decays.carries,
         ),
     ]
-    used = [p for p in passes if p.own or p.finale]
     arrays = (*step.arrays, *adjoint.arrays, *decays.arrays)
+    one, two = shared(
+        step,
+        {a.name: a for a in arrays},
+        passes[0].own,
+        passes[1].own,
+        parts.saved,
+    )
+    passes[:2] = [replace(passes[0], own=one), replace(passes[1], own=two)]
+    used = [p for p in passes if p.own or p.finale]
     sweeps: list[Sweep] = []
     for n, this in enumerate(used):
         sweep = _sweep(step, adjoint, parts.saved, arrays, used[:n], this, used[n + 1 :])
@@ -151,6 +160,17 @@ def _after_decays(parts: Split, decays: Telescoped) -> set[int]:
     return found
 
 
+def _mentioned(this: _Pass) -> set[str]:
+    """The arrays that a pass reads, and those that it adds to."""
+    return {n for s in (*this.own, *this.finale) for n in reads(s)} | {s.target for s in this.own}
+
+
+def _made_again(this: _Pass, earlier: Sequence[_Pass]) -> set[str]:
+    """Arrays that a pass computes by the very statements of earlier ones."""
+    before = {id(s) for p in earlier for s in p.own}
+    return {s.target for s in this.own if id(s) in before}
+
+
 def _sweep(
     step: Step,
     adjoint: Adjoint,
@@ -166,8 +186,9 @@ def _sweep(
     gradients = {array: f"grad {name}" for name, array in adjoint.gradients}
     heads = {array for name, array in adjoint.gradients if by_name[name].role == "param"}
     made = {s.target for p in earlier for s in p.own} - own_names - heads
+    made -= _made_again(this, earlier)
     after = {s.target for p in later for s in p.own}
-    asked = {name for p in later for s in (*p.own, *p.finale) for name in reads(s)} | after
+    asked = {name for p in later for name in _mentioned(p) - _made_again(p, [this])}
     uses = {name for s in (*this.own, *this.finale) for name in reads(s)}
     fetches = tuple(n for n in by_name if n in made and n in uses | {s.target for s in this.own})
     given = {*kept, *made}

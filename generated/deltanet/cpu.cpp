@@ -516,17 +516,20 @@ FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, s
 }
 
 // Once per token of a chunk that starts at token c0.
-FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    const Rows rows = {to, extent};
-    if (!x.data) return zero(to, tc * extent), rows;
-    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (!x.data) return zero(to, tc * extent);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+}
+FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+                       size extent, size n0, size n1) {
+    const Rows rows = tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (rows.data == to) tokens_in(to, call, k, n, h, c0, tc, extent, n0, n1, false);
     return rows;
 }
 
@@ -658,9 +661,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             const fw::Rows y_rows = fw::tokens_at(y, call, 5, n, h, c0, row_V, 1, n_V);
             const fw::Rows p_rows = fw::tokens_at(p, call, 7, n, h, c0, row_V, 1, n_V);
@@ -1245,10 +1248,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size s_p_1_at = space.take(C + 1);  // []
     const size d_p_1_at = space.take((C + 1) * row_V);  // [V]
     const size d_u_W_at = space.take((C + 1) * row_V);  // [V]
-    const size d_s_p_1_at = space.take(C + 1);  // []
     const size d_beta_at = space.take(C + 1);  // []
     const size d_v_at = space.take((C + 1) * row_V);  // [V]
     const size W_1_at = space.take(row_K__V);  // [V, K]
+    const size d_phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_d_phi_q_at = space.take(C + 1);  // []
     const size s_d_kf_at = space.take(C + 1);  // []
     const size d_a_1_at = space.take(C + 1);  // []
@@ -1259,7 +1262,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_k_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
     const size d_r_p_1_all_at = space.take((call.longest) * row_V);  // [V]
-    const size d_phi_q_all_at = space.take((call.longest) * row_K);  // [K]
+    const size d_s_p_1_all_at = space.take(call.longest);  // []
     const size d_kf_all_at = space.take((call.longest) * row_K);  // [K]
     const size d_p_all_at = space.take((call.longest) * row_V);  // [V]
     if (!space.allocate()) return false;
@@ -1282,13 +1285,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_p_1 = space.data + d_p_1_at;
     real *const d_r_p_1_all = space.data + d_r_p_1_all_at;
     real *const d_u_W = space.data + d_u_W_at;
-    real *const d_s_p_1 = space.data + d_s_p_1_at;
-    real *const d_phi_q_all = space.data + d_phi_q_all_at;
+    real *const d_s_p_1_all = space.data + d_s_p_1_all_at;
     real *const d_kf_all = space.data + d_kf_all_at;
     real *const d_p_all = space.data + d_p_all_at;
     real *const d_beta = space.data + d_beta_at;
     real *const d_v = space.data + d_v_at;
     real *const W_1 = space.data + W_1_at;
+    real *const d_phi_q = space.data + d_phi_q_at;
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const s_d_kf = space.data + s_d_kf_at;
     real *const d_a_1 = space.data + d_a_1_at;
@@ -1305,15 +1308,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
             real *const d_r_p_1 = d_r_p_1_all + c0 * row_V;
-            real *const d_phi_q = d_phi_q_all + c0 * row_K;
+            real *const d_s_p_1 = d_s_p_1_all + c0 * 1;
             real *const d_kf = d_kf_all + c0 * row_K;
             real *const d_p = d_p_all + c0 * row_V;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            const fw::Rows p_rows = fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Rows d_y_rows = fw::tokens_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows p_rows = fw::rows_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V);
+            const fw::Rows d_y_rows = fw::rows_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 10, n, h, c0, row_V, 1, n_V);
             const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_K));
             const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_K));
@@ -1411,12 +1414,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     for (size e = 0; e < n_V; e += fw::L)
                         sum += fw::tail(e, n_V, fw::load(d_p_1 + t * row_V + e) * fw::load(u_W + t * row_V + e));
                     d_s_p_1[t] = fw::sum(sum);
-                }
-
-                // d_phi_q[j] = d_s_p_1 * kf[j]
-                for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(kf + t * row_K + e)));
-
                 }
 
                 // d_kf[j] = d_s_p_1 * phi_q[j]
@@ -1636,15 +1633,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
+            real *const d_s_p_1 = d_s_p_1_all + c0 * 1;
             real *const d_r_p_1 = d_r_p_1_all + c0 * row_V;
             real *const d_p = d_p_all + c0 * row_V;
-            real *const d_phi_q = d_phi_q_all + c0 * row_K;
             real *const d_kf = d_kf_all + c0 * row_K;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            const fw::Rows p_rows = fw::tokens_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows p_rows = fw::rows_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 8, n, h, c0, row_K, 1, n_K);
             const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 9, n, h, c0, row_K, 1, n_K);
             const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
@@ -1694,6 +1691,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             for (size t = 0; t < tc; t += fw::L) {
                 // a_1 = rsqrt(n_1 + 1e-06)
                 fw::store(a_1 + t, fw::wide(fw::rsqrt(fw::load(n_1 + t) + real(1e-06))));
+
+            }
+            for (size t = 0; t < tc; ++t) {
+                // d_phi_q[j] = d_s_p_1 * kf[j]
+                for (size e = 0; e < n_K; e += fw::L) {
+                    fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(kf + t * row_K + e)));
+
+                }
 
             }
 

@@ -525,17 +525,20 @@ FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, s
 }
 
 // Once per token of a chunk that starts at token c0.
-FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    const Rows rows = {to, extent};
-    if (!x.data) return zero(to, tc * extent), rows;
-    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (!x.data) return zero(to, tc * extent);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+}
+FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+                       size extent, size n0, size n1) {
+    const Rows rows = tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (rows.data == to) tokens_in(to, call, k, n, h, c0, tc, extent, n0, n1, false);
     return rows;
 }
 
@@ -690,9 +693,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             const fw::Rows out_rows = fw::tokens_at(out, call, 10, n, h, c0, row_D, 1, n_D);
             if (real *const kept = fw::checkpoint(call, 13, n, h, c0 / TC, TC))
@@ -1181,11 +1184,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_D, 1, n_D);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_D, 1, n_D);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_D, 1, n_D);
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            const fw::Rows d_out_rows = fw::tokens_in(d_out, call, 12, n, h, c0, tc, row_D, 1, n_D, false);
+            const fw::Rows d_out_rows = fw::rows_in(d_out, call, 12, n, h, c0, tc, row_D, 1, n_D);
             const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 15, n, h, c0, row_D, 1, n_D);
             const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 16, n, h, c0, row_D, 1, n_D);
             const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 17, n, h, c0, row_D, 1, n_D);

@@ -508,17 +508,20 @@ FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, s
 }
 
 // Once per token of a chunk that starts at token c0.
-FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    const Rows rows = {to, extent};
-    if (!x.data) return zero(to, tc * extent), rows;
-    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (!x.data) return zero(to, tc * extent);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+}
+FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+                       size extent, size n0, size n1) {
+    const Rows rows = tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (rows.data == to) tokens_in(to, call, k, n, h, c0, tc, extent, n0, n1, false);
     return rows;
 }
 
@@ -630,9 +633,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows y_rows = fw::tokens_at(y, call, 4, n, h, c0, row_V, 1, n_V);
             const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
             const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
@@ -903,15 +906,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_y_at = space.take(C + 1);  // []
     const size d_v_at = space.take((C + 1) * row_V);  // [V]
-    const size d_s_y_at = space.take(C + 1);  // []
     const size d_phi_k_at = space.take((C + 1) * row_K);  // [K]
     const size d_k_at = space.take((C + 1) * row_K);  // [K]
     const size W_1_at = space.take(row_K__V);  // [V, K]
+    const size d_phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_d_phi_q_at = space.take(C + 1);  // []
     const size d_q_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
     const size d_r_y_all_at = space.take((call.longest) * row_V);  // [V]
-    const size d_phi_q_all_at = space.take((call.longest) * row_K);  // [K]
+    const size d_s_y_all_at = space.take(call.longest);  // []
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
     real *const k = space.data + k_at;
@@ -923,11 +926,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const s_y = space.data + s_y_at;
     real *const d_r_y_all = space.data + d_r_y_all_at;
     real *const d_v = space.data + d_v_at;
-    real *const d_s_y = space.data + d_s_y_at;
-    real *const d_phi_q_all = space.data + d_phi_q_all_at;
+    real *const d_s_y_all = space.data + d_s_y_all_at;
     real *const d_phi_k = space.data + d_phi_k_at;
     real *const d_k = space.data + d_k_at;
     real *const W_1 = space.data + W_1_at;
+    real *const d_phi_q = space.data + d_phi_q_at;
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const d_q = space.data + d_q_at;
 
@@ -938,11 +941,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
             real *const d_r_y = d_r_y_all + c0 * row_V;
-            real *const d_phi_q = d_phi_q_all + c0 * row_K;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
-            const fw::Rows d_y_rows = fw::tokens_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V, false);
+            real *const d_s_y = d_s_y_all + c0 * 1;
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
+            const fw::Rows d_y_rows = fw::rows_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 8, n, h, c0, row_V, 1, n_V);
             const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 7, n, h, c0, row_K, 1, n_K);
             const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_K));
@@ -990,12 +993,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     for (size e = 0; e < n_V; e += fw::L)
                         sum += fw::tail(e, n_V, fw::load(d_y_rows.data + t * d_y_rows.step + e) * fw::load(v_rows.data + t * v_rows.step + e));
                     d_s_y[t] = fw::sum(sum);
-                }
-
-                // d_phi_q[j] = d_s_y * phi_k[j]
-                for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_k + t * row_K + e)));
-
                 }
 
                 // d_phi_k[j] = d_s_y * phi_q[j]
@@ -1099,11 +1096,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
+            real *const d_s_y = d_s_y_all + c0 * 1;
             real *const d_r_y = d_r_y_all + c0 * row_V;
-            real *const d_phi_q = d_phi_q_all + c0 * row_K;
-            const fw::Rows q_rows = fw::tokens_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows k_rows = fw::tokens_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K, false);
-            const fw::Rows v_rows = fw::tokens_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V, false);
+            const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
+            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 6, n, h, c0, row_K, 1, n_K);
             const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
             const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
@@ -1113,6 +1110,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
                     fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k_rows.data + t * k_rows.step + e)) + real(1)));
+
+                }
+
+                // d_phi_q[j] = d_s_y * phi_k[j]
+                for (size e = 0; e < n_K; e += fw::L) {
+                    fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_k + t * row_K + e)));
 
                 }
 

@@ -171,17 +171,20 @@ FW_INLINE Rows tokens_at(real *rows, const Call &call, size k, size n, size h, s
 }
 
 // Once per token of a chunk that starts at token c0.
-FW_INLINE Rows tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+FW_INLINE void tokens_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
                          size extent, size n0, size n1, bool scalar) {
     const Tensor x = call.tensor(k);
-    const Rows rows = {to, extent};
-    if (!x.data) return zero(to, tc * extent), rows;
-    if (!scalar && n0 * n1 == extent) return tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (!x.data) return zero(to, tc * extent);
     const real *from = call.at(x, n, h) + c0 * x.token;
     for (size t = 0; t < tc; ++t, from += x.token) {
         if (scalar) to[t] = from[0];
         else row_in(to + t * extent, from, n0, n1);
     }
+}
+FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size c0, size tc,
+                       size extent, size n0, size n1) {
+    const Rows rows = tokens_at(to, call, k, n, h, c0, extent, n0, n1);
+    if (rows.data == to) tokens_in(to, call, k, n, h, c0, tc, extent, n0, n1, false);
     return rows;
 }
 

@@ -112,3 +112,14 @@ def test_a_pair_reads_only_the_state_before_it(name):
                     (carry,) = scan.carries
                     both = (*scan.pair.reads, scan.pair.write, *scan.pair.repairs)
                     assert all(carry.after not in reads(s) for s in both)
+
+
+# What the backward hands from its first sweep to the second, per token and head.
+HANDED_ON = {"sum": (1, 1), "gla": (1, 1), "deltanet": (3, 1)}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_products_with_scalars_do_not_cross_sweeps(name):
+    found = plan(name).backward_kernel
+    ranks = [len(found.array(name).dims) for name in found.sweeps[1].fetches]
+    assert (ranks.count(1), ranks.count(0)) == HANDED_ON[name]
