@@ -18,7 +18,7 @@ from fwgen.errors import ArgumentError, InternalError, RuleError, RuleNotFound, 
 
 MODEL_COMMANDS = {
     "train": "train a model on a task, with any rule",
-    "eval": "perplexity of a trained language model",
+    "eval": "judge a trained model: perplexity, loss or accuracy",
     "generate": "write text with a trained language model",
     "translate": "translate lines with a trained translator",
     "plot": "draw the figures of a finished run",
