@@ -142,8 +142,8 @@ class _Checker:
         self.declare(backward.arrays)
         step = backward.forward
         self.written = {}
+        local = {a.name for a in backward.arrays}
         for statement in backward.statements:
-            local = {a.name for a in backward.arrays}
             self.statement = statement
             self.require(statement.target in local, "target is not an adjoint")
             self.check_statement(statement, accumulate=True)

@@ -98,10 +98,11 @@ def merged(
             groups.setdefault(statement.target, []).append(statement)
     done: list[Statement] = []
     last = {name: group[-1] for name, group in groups.items()}
-    others = {s.target for s in statements if not any(s is m for g in groups.values() for m in g)}
+    grouped = {id(m) for g in groups.values() for m in g}
+    others = {s.target for s in statements if id(s) not in grouped}
     for statement in statements:
         group = groups.get(statement.target, [])
-        if not any(statement is member for member in group):
+        if id(statement) not in grouped:
             done.append(statement)
         elif statement is last[statement.target]:
             partial = statement.target in others or statement.target in keep

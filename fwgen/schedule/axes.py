@@ -52,6 +52,7 @@ class _Classes:
     def root(self, place: Place) -> Place:
         self.parent.setdefault(place, place)
         while self.parent[place] != place:
+            self.parent[place] = self.parent[self.parent[place]]
             place = self.parent[place]
         return place
 

@@ -42,6 +42,14 @@ class _Graph:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.arrays = {a.name: a for a in kernel.arrays}
+        self.writers: dict[Place, list[tuple[int | None, Statement]]] = {}
+        """The statements of a sweep that write an array; None for what runs once at its end."""
+        for number, sweep in enumerate(kernel.sweeps):
+            phases = enumerate(map(statements_of, sweep.phases))
+            for phase, statements in (*phases, (None, sweep.finale)):
+                for statement in statements:
+                    own = self.writers.setdefault((number, statement.target), [])
+                    own.append((phase, statement))
 
     def behind(self, places: Iterable[Place]) -> set[tuple[int, int]]:
         """The phases that the values of arrays depend on."""
@@ -52,22 +60,12 @@ class _Graph:
                 continue
             seen.add(place)
             number = place[0]
-            for phase, statement in self.writers(place):
+            for phase, statement in self.writers.get(place, ()):
                 open_ += [(number, array) for array in reads(statement)]
                 if phase is not None:
                     found.add((number, phase))
             open_ += self.sources(place)
         return found
-
-    def writers(self, place: Place) -> Iterator[tuple[int | None, Statement]]:
-        """The statements of a sweep that write an array; None for what runs once at its end."""
-        number, name = place
-        sweep = self.kernel.sweeps[number]
-        phases = enumerate(map(statements_of, sweep.phases))
-        for phase, statements in (*phases, (None, sweep.finale)):
-            for statement in statements:
-                if statement.target == name:
-                    yield phase, statement
 
     def sources(self, place: Place) -> Iterator[Place]:
         """Where a value comes from other than a statement of its sweep."""

@@ -146,9 +146,8 @@ class _Planner:
         """Move what a pass only leaves for a later one to that one, so that it takes no memory."""
         for number, home in enumerate(self.passes):
             for statement, var in list(zip(home.statements, home.loops, strict=True)):
-                later = self._user(statement.target, number)
-                shared = [s for s in home.statements if statement.target in self.names[id(s)]]
-                if var is None or later is None or shared != [statement]:
+                later = None if var is None else self._user(statement.target, number)
+                if var is None or later is None or not self._alone(statement, home):
                     continue
                 axis = home.blocks[statement.target]
                 if self._joins(statement, var, later) and self._read_in_block(
@@ -156,6 +155,13 @@ class _Planner:
                 ):
                     home.drop(statement)
                     later.add(statement, var, self.axes(statement), first=True)
+
+    def _alone(self, statement: Statement, home: Pass) -> bool:
+        """Whether no other statement of a pass mentions the array that one of them makes."""
+        names = self.names
+        return not any(
+            statement.target in names[id(s)] for s in home.statements if s is not statement
+        )
 
     def _read_in_block(self, array: str, axis: int | None, home: Pass) -> bool:
         """Whether all reads of an array in a pass are of the block at hand."""

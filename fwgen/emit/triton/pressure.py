@@ -23,15 +23,19 @@ def pressure(
     """
     live = {name for name in kept if name in shapes}
     fullest: Counter[Blocks] = Counter(shapes[name] for name in live)
+    living = Counter(shapes[name] for name in live)
     for line in reversed(lines):
         target, _, text = line.partition(" = ")
         target = target.strip()
         operands = words(text or line) & shapes.keys()
-        held = Counter(shapes[name] for name in live | operands)
+        held = living + Counter(shapes[name] for name in operands - live)
         if "tl.sum(" in line or "tl.max(" in line or "tl.min(" in line:
             held[tuple(sorted({block for name in operands for block in shapes[name]}))] += 1
         fullest = max(fullest, held, key=_numbers)
-        live = (live - {target} if text else live) | operands
+        ended = {target} & live - operands if text else set()
+        living += Counter(shapes[name] for name in operands - live)
+        living -= Counter(shapes[name] for name in ended)
+        live = (live - ended) | operands
     return {blocks: count for blocks, count in sorted(fullest.items()) if blocks}
 
 
