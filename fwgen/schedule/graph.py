@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Sequence
 
 from fwgen.ir.nodes import Statement
@@ -46,15 +47,21 @@ def ordered(
         readers = {n for n, s in enumerate(statements) if before in reads(s)}
         for writer in writers.get(after, ()):
             waits[writer] |= readers - {writer}
-    done: set[int] = set()
+    waiting: list[list[int]] = [[] for _ in statements]
+    for number, others in enumerate(waits):
+        for other in others - {number}:
+            waiting[other].append(number)
+    missing = [len(others - {number}) for number, others in enumerate(waits)]
+    ready = [number for number, count in enumerate(missing) if not count]
     order: list[int] = []
-    while len(order) < len(statements):
-        ready = [n for n in range(len(statements)) if n not in done and waits[n] - {n} <= done]
-        if not ready:
-            return None
-        order.append(ready[0])
-        done.add(ready[0])
-    return tuple(statements[n] for n in order)
+    while ready:
+        first_ready = heapq.heappop(ready)
+        order.append(first_ready)
+        for number in waiting[first_ready]:
+            missing[number] -= 1
+            if not missing[number]:
+                heapq.heappush(ready, number)
+    return tuple(statements[n] for n in order) if len(order) == len(statements) else None
 
 
 def components(edges: dict[int, set[int]]) -> list[list[int]]:

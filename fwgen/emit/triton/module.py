@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ class Module:
         info = self.arrays[array]
         return info.role in ("param", "buffer") and len(info.dims) >= 2
 
+    @functools.cached_property
     def flags(self) -> frozenset[str]:
         """Inputs that may hold integers."""
         return frozenset(a.name for a in self.arrays.values() if not a.floating)

@@ -211,7 +211,7 @@ class TokenWriter:
             return self.fetch(load.array, places, space)
 
         module = self.module
-        return Printer(element, place, module.integers, module.flags(), module.used)
+        return Printer(element, place, module.integers, module.flags, module.used)
 
     def element(self, load: Load, lanes: tuple[Var, ...], space: Space) -> Text:
         """An access that reads a tensor as it lies in registers."""
