@@ -127,3 +127,13 @@ def test_the_condition_of_the_delta_rule_is_sharp(rate: float) -> None:
     k /= np.linalg.norm(k)
     norm = np.linalg.norm(np.eye(5) - rate * np.outer(k, k), 2)
     assert (norm <= 1 + 1e-12) == (0 <= rate <= 2)
+
+
+HOPELESS = ["k / 0", "rsqrt(0) * k", "log(0) * k", "k / (k - k)", "exp(1000) * k", "k / 1e-320"]
+
+
+@pytest.mark.parametrize("factor", HOPELESS)
+def test_what_has_no_finite_value_is_no_fault_of_the_report(factor: str, tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(DELTA % f"W = W + outer(v, {factor})", encoding="utf-8")
+    assert any(line.startswith("W: ") for line in notes(path))

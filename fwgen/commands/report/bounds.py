@@ -190,9 +190,9 @@ def _softplus(x: float) -> float:
 
 def _inverse(x: Interval) -> Interval:
     """1 / x, which is anything if x may be 0."""
-    if x.low >= 0:
+    if x.low >= 0 and x.high > 0:
         return Interval(1 / x.high if x.high < INF else 0.0, 1 / x.low if x.low > 0 else INF)
-    if x.high <= 0:
+    if x.high <= 0 and x.low < 0:
         other = _inverse(Interval(-x.high, -x.low))
         return Interval(-other.high, -other.low)
     return ANY
