@@ -203,14 +203,18 @@ def _without_zeros(statements: list[Statement], arrays: dict[str, Array]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The names of one state's sums, and the axis that they keep: `index` is empty for a scalar."""
+    """The arrays of one state's sums, and the axis that they keep: `index` is empty for a scalar.
+
+    `m` and `gradient` are M and L of the equations above, `m_next` is M of the token after,
+    `m_end` that of the last one; `wrote` and `reads` are the sums over the cores.
+    """
 
     index: tuple[Index, ...]
     key: Var
     m: str
     m_next: str
     m_end: str
-    l: str  # noqa: E741
+    gradient: str
     wrote: str
     reads: str
 
@@ -239,7 +243,7 @@ def _sums(
     arrays = [Array(n, tuple(key.dim for _ in index), "local") for n in names]
     arrays += [last, held, *([] if known else [inner])]
     statements = _recurrence(one, cores, logarithm, (inner.name, held.name))
-    share = Load(one.l, index)
+    share = Load(one.gradient, index)
     statements.append(Statement(_adjoint_of(backward, logarithm), index, share, accumulate=True))
     return Telescoped(
         (*made.arrays, *arrays),
@@ -273,8 +277,8 @@ def _recurrence(
     return [
         sums(one.wrote, products(False, inner)),
         sums(one.reads, products(True)),
-        Statement(one.l, one.index, total([kept])),
-        Statement(one.m, one.index, total([plus(one.l), plus(one.reads)])),
+        Statement(one.gradient, one.index, total([kept])),
+        Statement(one.m, one.index, total([plus(one.gradient), plus(one.reads)])),
     ]
 
 
