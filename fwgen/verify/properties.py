@@ -146,16 +146,19 @@ def check_form(
         outcome.message = f"{type(error).__name__}: {error}"
     if not outcome.weighed and not outcome.message:
         outcome.message = (
-            "no call with tokens could be judged: the reference itself gave NaN, infinite or huge "
-            "values for every draw"
+            "no call with tokens could be judged: none was drawn, or the reference itself gave "
+            "NaN, infinite or huge values for all of them"
         )
     return outcome
 
 
 def _quiet(cases: int) -> settings:
-    """So many draws without a word of Hypothesis, shrunk where one fails."""
+    """So many draws without a word of Hypothesis, shrunk where one fails.
+
+    Hypothesis begins with the simplest call, which has no tokens and alone would show nothing.
+    """
     return settings(
-        max_examples=cases,
+        max_examples=max(cases, 2),
         database=None,
         deadline=None,
         derandomize=False,
