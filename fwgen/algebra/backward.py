@@ -66,8 +66,8 @@ class _Differentiator:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.differentiable = _differentiable(step)
-        names = {array.name for array in step.arrays}
-        self.names = Names(names)
+        self.known = {array.name: array for array in step.arrays}
+        self.names = Names(self.known)
         self.arrays: dict[str, Array] = {}
         self.adjoints: dict[str, str] = {}
         self.statements: list[Statement] = []
@@ -88,7 +88,7 @@ class _Differentiator:
     def adjoint(self, name: str, role: str = "local") -> str:
         """The adjoint array of an array, declared on first use."""
         if name not in self.adjoints:
-            array = self.step.array(name)
+            array = self.known[name]
             fresh = self.names.fresh(f"d_{name}", "")  # d_W_1 is the adjoint of W_1
             self.adjoints[name] = fresh
             seed = role == "seed"
@@ -109,13 +109,14 @@ class _Differentiator:
             self.contribute(statement, load, products, conditions)
 
     def reverse_extremum(self, statement: Statement, incoming: Load) -> _Path:
-        """Equal extrema share: count them, and pass each an equal part."""
+        """Equal extrema share: count them, and pass each an equal part; so do all beside NaN."""
         extremum = Load(statement.target, statement.index)
-        hit = Apply("eq", (statement.body, extremum))
-        array = self.step.array(statement.target)
+        loses = "lt" if statement.reduce == "max" else "gt"
+        hit = Apply("not", (Apply(loses, (statement.body, extremum)),))
+        array = self.known[statement.target]
         count = self.names.fresh(f"n_{statement.target}")
         self.arrays[count] = Array(count, array.dims, "local", of=statement.target)
-        counted = Apply("select", (hit, ONE, ZERO))
+        counted = Apply("select", (hit.args[0], ZERO, ONE))
         self.statements.append(
             replace(statement, target=count, body=counted, reduce="sum", accumulate=True)
         )

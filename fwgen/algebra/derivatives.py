@@ -3,7 +3,8 @@
 `TABLE[op](args, value)` gives one `Partial` per argument: the local derivative as a product, valid
 where `condition` holds and exactly 0 elsewhere; None where the derivative is 0 everywhere. `value`
 is the forward value of the operation: its array where that is stored, else the operation again.
-Kinks are PyTorch's: relu and abs have 0 at 0, ties share equally, clamp has 1 at its bounds.
+Kinks are PyTorch's: relu and abs have 0 at 0, ties share equally, clamp has 1 at its bounds. So is
+what holds at NaN: the adjoint passes relu, maximum and minimum, and ends at clamp.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ def _apply(op: str, *args: Scalar) -> Scalar:
 
 def _one_minus(x: Scalar) -> Scalar:
     return _apply("sub", ONE, x)
+
+
+def _unless(op: str, *args: Scalar) -> Scalar:
+    """The comparison's opposite, which also holds where an argument is NaN."""
+    return _apply("not", _apply(op, *args))
 
 
 def _is_recomputed(value: Scalar) -> bool:
@@ -95,7 +101,7 @@ def _expm1(args: Args, value: Scalar) -> Partials:
 def _elu(args: Args, value: Scalar) -> Partials:
     (x,) = args
     left = _apply("exp", x) if _is_recomputed(value) else _apply("add", value, ONE)
-    return (_just(_apply("select", _apply("gt", x, ZERO), ONE, left)),)
+    return (_just(_apply("select", _apply("le", x, ZERO), left, ONE)),)
 
 
 def _silu(args: Args, value: Scalar) -> Partials:
@@ -113,13 +119,13 @@ def _gelu(args: Args, value: Scalar) -> Partials:
     return (_just(_apply("add", below, density)),)
 
 
-def _tie(wins: str, args: Args) -> Partials:
-    """The larger (`ge`) or smaller (`le`) of two; equal arguments get one half each."""
+def _tie(loses: str, args: Args) -> Partials:
+    """The one of two that does not lose (`lt`: the larger); equal arguments get one half each."""
     a, b = args
     share = _apply("select", _apply("eq", a, b), Const(0.5), ONE)
     return (
-        Partial(Product(1.0, (share,)), _apply(wins, a, b)),
-        Partial(Product(1.0, (share,)), _apply(wins, b, a)),
+        Partial(Product(1.0, (share,)), _unless(loses, a, b)),
+        Partial(Product(1.0, (share,)), _unless(loses, b, a)),
     )
 
 
@@ -162,7 +168,7 @@ TABLE: dict[str, Rule] = {
     "sigmoid": lambda args, y: (_just(y, _one_minus(y)),),
     "logsigmoid": lambda args, y: (_just(_apply("sigmoid", _apply("neg", *args))),),
     "softplus": lambda args, y: (_just(_apply("sigmoid", *args)),),
-    "relu": lambda args, y: (Partial(Product(), _apply("gt", *args, ZERO)),),
+    "relu": lambda args, y: (Partial(Product(), _unless("le", *args, ZERO)),),
     "elu": _elu,
     "silu": _silu,
     "gelu": _gelu,
@@ -171,8 +177,8 @@ TABLE: dict[str, Rule] = {
         _just(_apply("exp", _apply("neg", _apply("square", *args))), scale=2 / math.sqrt(math.pi)),
     ),
     "stop_gradient": lambda args, y: (None,),
-    "maximum": lambda args, y: _tie("ge", args),
-    "minimum": lambda args, y: _tie("le", args),
+    "maximum": lambda args, y: _tie("lt", args),
+    "minimum": lambda args, y: _tie("gt", args),
     "clamp": _clamp,
     "select": _select,
     **{

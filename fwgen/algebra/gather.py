@@ -17,6 +17,8 @@ from fwgen.algebra.products import Product, build_product, build_sum, collect, p
 from fwgen.ir.nodes import Apply, Scalar
 from fwgen.ir.walk import scalars
 
+_INFINITE = (sympy.zoo, sympy.nan, sympy.oo, -sympy.oo)
+
 
 def gathered(products: Sequence[Product]) -> Product:
     """The sum of products as one product, whose common factors can be told from the rest."""
@@ -27,6 +29,8 @@ def gathered(products: Sequence[Product]) -> Product:
     atoms = Atoms()
     whole = build_sum(build_product(product) for product in kept)
     polynomial = sympy.factor_terms(sympy.expand(thaw(whole, atoms, polynomial=True)))
+    if polynomial.has(*_INFINITE):  # a divisor cancels to zero: what it is, the kernel finds out
+        return factored
     canonical = freeze(polynomial, atoms)
     shorter = _operations(canonical) < _operations(build_product(factored))
     return product_of(canonical) if shorter else factored

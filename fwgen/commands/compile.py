@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import keyword
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from fwgen.commands.common import (
     print_table,
 )
 from fwgen.language import load_rule
+from fwgen.language.names import RULE_NAME
 
 if TYPE_CHECKING:
     from fwgen.driver import Compilation
@@ -58,7 +58,7 @@ def add(subparsers: Any) -> None:
     add_rule_arguments(parser)
     parser.add_argument(
         "-o",
-        dest="out",
+        "--out",
         metavar="FOLDER",
         type=Path,
         default=Path("generated"),
@@ -91,7 +91,7 @@ def add(subparsers: Any) -> None:
 
 def _package_name(text: str) -> str:
     """A name that can be imported; argparse reports the error's text."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", text) or keyword.iskeyword(text):
+    if not RULE_NAME.fullmatch(text) or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no package name: lower-case letters, digits and underscores, at most 64, "
             "and no word of Python"

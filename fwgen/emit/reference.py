@@ -134,6 +134,7 @@ def _binding(step: Step, names: Mapping[str, str], dim: str) -> str:
 def _statements(step: Step, printer: TorchPrinter) -> list[str]:
     """One assignment per array, its equation above it."""
     last = {statement.target: n for n, statement in enumerate(step.statements)}
+    known = {array.name: array for array in step.arrays}
     pieces: dict[str, list[Statement]] = {}
     lines: list[str] = []
     for n, statement in enumerate(step.statements):
@@ -143,10 +144,10 @@ def _statements(step: Step, printer: TorchPrinter) -> list[str]:
         group = pieces[statement.target]
         lines += [f"# {statement_text(piece)}" for piece in group]
         target = printer.names[statement.target]
-        if len(group) == 1 and _covers(group[0], step.array(statement.target)):
+        if len(group) == 1 and _covers(group[0], known[statement.target]):
             text = f"{target} = {_region(group[0], printer)}"
         else:
-            text = f"{target} = {_joined(group, step.array(statement.target), printer)}"
+            text = f"{target} = {_joined(group, known[statement.target], printer)}"
         printer.printed.append(text)
         lines += wrapped(text)
     return lines

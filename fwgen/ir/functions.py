@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "abs": np.abs,
-    "sign": np.sign,
+    "sign": lambda x: np.where(x > 0, 1.0, np.where(x < 0, -1.0, 0.0)),
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,

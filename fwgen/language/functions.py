@@ -125,6 +125,15 @@ def _where(a: Arguments) -> Value | None:
     return a.ev.combine("select", a.span, condition, a.value("a"), a.value("b"))
 
 
+def _clamp(a: Arguments) -> Value | None:
+    x, low, high = (a.value(parameter) for parameter in ("x", "lo", "hi"))
+    bounds = [b.constant for b in (low, high) if b is not None and b.constant is not None]
+    if bounds != sorted(bounds):
+        a.ev.error(a.span, f"the bounds of `clamp` are out of order: {bounds[0]} and {bounds[1]}")
+        return None
+    return a.ev.combine("clamp", a.span, x, low, high)
+
+
 def _row(a: Arguments) -> Value | None:
     return _view(a, "row")
 
@@ -276,7 +285,7 @@ ROWS = (
     *(elementwise(name, "x") for name in ELEMENTWISE),
     elementwise("maximum", "a", "b"),
     elementwise("minimum", "a", "b"),
-    elementwise("clamp", "x", "lo", "hi"),
+    Function("clamp", ("x", "lo", "hi"), (), _clamp),
     Function("where", ("condition", "a", "b"), (), _where),
     *(_reduction(name) for name in ("sum", "mean", "max", "min", "norm")),
     *(_normal(name, eps) for name, eps in EPSILONS.items()),

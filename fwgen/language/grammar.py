@@ -14,6 +14,7 @@ from fwgen.language.yaml_file import FORBIDDEN
 DEEPEST = 100
 LONGEST = 400
 LARGEST = 10**308
+MOST_FAULTS = 20
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -47,13 +48,13 @@ def parse(text: Text, report: Report) -> tuple[tree.Statement, ...] | None:
         return None
     if not _plain(text, report):
         return None
-    module = _python(text, report)
+    module, faulty = _python(text, report)
     if module is None:
         return None
     if not module.body:
         report.error(text.span(), "a formula is missing here, beside the comment")
         return None
-    reader = _Reader(text, report)
+    reader = _Reader(text, report, faulty)
     return tuple(reader.statement(node) for node in module.body)
 
 
@@ -77,32 +78,77 @@ def _plain(text: Text, report: Report) -> bool:
     return True
 
 
-def _python(text: Text, report: Report) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            return ast.parse(text.value)
-    except SyntaxError as error:
-        line = (error.lineno or 1) - 1
-        lines = text.value.split("\n")
-        if line >= len(lines):
-            line, error.offset = len(lines) - 1, len(lines[-1])
-        start = max(0, (error.offset or 1) - 1)
-        same = error.end_lineno == error.lineno and (error.end_offset or 0) > start + 1
-        end = (error.end_offset or 0) - 1 if same else start + 1
-        words = (error.msg or "invalid syntax").partition(". Perhaps")[0]
-        report.error(text.span(line, start, end), f"this is no formula: {words}")
-    except (RecursionError, MemoryError, ValueError):
-        report.error(text.span(), f"nested more than {DEEPEST} deep, or too long")
-    return None
+def _python(text: Text, report: Report) -> tuple[ast.Module | None, frozenset[int]]:
+    """The lines as Python reads them, and the numbers of those that it could not read.
+
+    A line that is reported is read again as an assignment of nothing to the name on its left, so
+    that the others are heard as well.
+    """
+    lines, faulty = text.value.split("\n"), set[int]()
+    for _ in range(MOST_FAULTS):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                module = ast.parse("\n".join(lines))
+            alone = bool(faulty) and len(module.body) <= len(faulty)
+            return (None if alone else module), frozenset(faulty)
+        except SyntaxError as error:
+            line = _report_syntax(text, lines, error, report)
+            if line in faulty:
+                break
+            faulty.add(line)
+            lines[line] = _placeholder(lines, line)
+        except (RecursionError, MemoryError, ValueError):
+            report.error(text.span(), f"nested more than {DEEPEST} deep, or too long")
+            break
+    return None, frozenset(faulty)
+
+
+def _placeholder(lines: list[str], number: int) -> str:
+    """What stands for a line that was reported: it assigns the same name, or loops as well."""
+    line, below = lines[number], "".join(lines[number + 1 : number + 2])
+    indent = line[: len(line) - len(line.lstrip())]
+    if len(below) - len(below.lstrip()) > len(indent):
+        return f"{indent}for _ in ...:"
+    assigned = re.match(r"\s*(\w+)\s*=(?!=)", line)
+    return f"{indent}{assigned[1]} = ..." if assigned else f"{indent}..."
+
+
+def _report_syntax(text: Text, lines: list[str], error: SyntaxError, report: Report) -> int:
+    """Report what Python could not read; the number of its line."""
+    line = (error.lineno or 1) - 1
+    if line >= len(lines):
+        line, error.offset = len(lines) - 1, len(lines[-1])
+    start = max(0, (error.offset or 1) - 1)
+    same = error.end_lineno == error.lineno and (error.end_offset or 0) > start + 1
+    end = (error.end_offset or 0) - 1 if same else start + 1
+    words = (error.msg or "invalid syntax").partition(". Perhaps")[0]
+    left_open = _left_open(lines[line])
+    if not same and left_open is not None:
+        start, end = left_open, left_open + 1
+        words = f"'{lines[line][start]}' was never closed"
+    report.error(text.span(line, start, end), f"this is no formula: {words}")
+    return line
+
+
+def _left_open(line: str) -> int | None:
+    """Where the innermost bracket stands that a line opens and does not close."""
+    opened: list[int] = []
+    for place, letter in enumerate(line.partition("#")[0]):
+        if letter in "([{":
+            opened.append(place)
+        elif letter in ")]}" and opened:
+            opened.pop()
+    return opened[-1] if opened else None
 
 
 class _Reader:
     """Converts `ast` nodes of one text; everything that is not listed is refused."""
 
-    def __init__(self, text: Text, report: Report) -> None:
+    def __init__(self, text: Text, report: Report, faulty: frozenset[int]) -> None:
         self.text = text
         self.report = report
+        self.faulty = faulty
         self.depth = 0
 
     def span(self, node: ast.AST) -> Span:
@@ -120,6 +166,8 @@ class _Reader:
     def statement(self, node: ast.stmt) -> tree.Statement:
         """A line of a block."""
         try:
+            if node.lineno - 1 in self.faulty:
+                raise RefusedError
             match node:
                 case ast.Assign(targets=[ast.Name() as target], value=value):
                     name = tree.Name(self.span(target), target.id)

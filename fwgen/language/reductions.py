@@ -82,6 +82,9 @@ def normalised(
     axis: tree.Expression | None,
 ) -> Value | None:
     """`softmax`, `l2norm`, `sum_normalize`, `layernorm`, `rmsnorm`, without affine."""
+    if eps.constant is not None and eps.constant < 0:
+        ev.error(span, f"the eps of `{name}` is at least 0, not {eps.constant}")
+        return None
     if axes_of(ev, span, name, value, axis) is None:
         return None
     if len(value.axes) != 1 and axis is None:

@@ -7,11 +7,16 @@ and assignments make arrays (see `builder`).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
 
 from fwgen.ir.dims import Dim
+from fwgen.ir.functions import FUNCTIONS
 from fwgen.ir.nodes import Apply, Const, Index, IndexValue, Load, Scalar, Var
 from fwgen.ir.ops import OPS
 from fwgen.ir.walk import scalars, substitute
@@ -113,6 +118,28 @@ def _fold(op: str, args: tuple[int | float, ...]) -> int | float | None:
     return result if abs(result) < 2**53 else float(result)
 
 
+def _check_finite(op: str, args: tuple[Scalar, ...]) -> None:
+    """Raise NumberError for a division by zero, or a function of numbers without a finite value."""
+    if op == "div" and args[1] in (Const(0), Const(0.0)):
+        raise NumberError
+    leaves = (n for a in args for n in scalars(a) if not isinstance(n, Apply))
+    if all(isinstance(leaf, Const) for leaf in leaves):
+        with np.errstate(all="ignore"):
+            if not np.isfinite(_number(Apply(op, args))):
+                raise NumberError
+
+
+def _number(expression: Scalar) -> Any:
+    """The value of an expression of numbers alone."""
+    if isinstance(expression, Const):
+        return expression.value
+    assert isinstance(expression, Apply)
+    values = [_number(argument) for argument in expression.args]
+    if OPS[expression.op].arity is None:
+        return reduce(operator.add if expression.op == "add" else operator.mul, values)
+    return FUNCTIONS[expression.op](*values)
+
+
 def apply(op: str, *args: Scalar) -> Scalar:
     """A scalar operation; numbers are folded, sums and products flattened, factors 1 dropped.
 
@@ -122,6 +149,7 @@ def apply(op: str, *args: Scalar) -> Scalar:
         folded = _fold(op, tuple(a.value for a in args if isinstance(a, Const)))
         if folded is not None:
             return Const(folded)
+    _check_finite(op, args)
     match op, args:
         case "mul", (Const(1), a) | (a, Const(1)):
             return a

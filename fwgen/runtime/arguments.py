@@ -105,6 +105,9 @@ class _Checker:
         name, first = found[0][0].name, found[0][1]
         self.batch, self.tokens = first.shape[0], first.shape[1]
         self.heads = max(value.shape[2] for _, value in found)
+        if self.heads == 0:
+            shown = self._shown(first.shape)
+            raise ArgumentError(f"{name}: expected one or more heads, found {shown}")
         for spec, value in found:
             shape = value.shape
             if shape[0] != self.batch or shape[1] != self.tokens:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InternalError, UnsupportedError
+from .forks import starting
 
 LONGEST = 900.0
 """Seconds that one build may take; the largest kernels take a minute of an idle processor."""
@@ -100,14 +101,15 @@ def _compile(command: Sequence[str], source: str, library: Path) -> tuple[int, s
     # The compiler's own temporary files go beside the library: one place that needs space.
     environment = {**os.environ, "TMPDIR": str(library.parent), "LC_ALL": "C"}
     try:
-        process = subprocess.Popen(
-            [*command, str(written), "-o", str(library)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            process_group=0,
-        )
+        with starting:
+            process = subprocess.Popen(
+                [*command, str(written), "-o", str(library)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                process_group=0,
+            )
     except OSError as error:
         raise UnsupportedError(f"the C++ compiler does not run: {error}; {REMEDY}") from None
     end = time.monotonic() + LONGEST

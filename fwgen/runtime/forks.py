@@ -1,7 +1,9 @@
 """What a fork leaves behind: a child has the thread that forked and no other.
 
 OpenMP would wait in the child for the threads of its parent, so they are ended before; both start
-new ones when they need them. A lock that another thread held would stay locked.
+new ones when they need them. A lock that another thread held would stay locked. And a child made
+while another thread starts a program keeps the pipe open that tells that thread that the program
+runs: it would wait for the end of the child.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 SOFT = 1  # omp_pause_soft
+starting = threading.Lock()
+"""Held while a program is started: nothing forks meanwhile."""
 _pauses: dict[int | None, Callable[[int], int]] = {}
 
 
@@ -65,3 +69,8 @@ def _after_fork(renew: Callable[[], None]) -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_end_threads)
+    os.register_at_fork(
+        before=starting.acquire,
+        after_in_parent=starting.release,
+        after_in_child=starting.release,
+    )

@@ -7,6 +7,7 @@ and runs all its statements on a block before the next one comes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -145,23 +146,18 @@ class _Planner:
     def sink(self) -> None:
         """Move what a pass only leaves for a later one to that one, so that it takes no memory."""
         for number, home in enumerate(self.passes):
+            mentions = Counter(name for s in home.statements for name in self.names[id(s)])
             for statement, var in list(zip(home.statements, home.loops, strict=True)):
                 later = None if var is None else self._user(statement.target, number)
-                if var is None or later is None or not self._alone(statement, home):
+                if var is None or later is None or mentions[statement.target] > 1:
                     continue
                 axis = home.blocks[statement.target]
                 if self._joins(statement, var, later) and self._read_in_block(
                     statement.target, axis, later
                 ):
                     home.drop(statement)
+                    mentions.subtract(self.names[id(statement)])
                     later.add(statement, var, self.axes(statement), first=True)
-
-    def _alone(self, statement: Statement, home: Pass) -> bool:
-        """Whether no other statement of a pass mentions the array that one of them makes."""
-        names = self.names
-        return not any(
-            statement.target in names[id(s)] for s in home.statements if s is not statement
-        )
 
     def _read_in_block(self, array: str, axis: int | None, home: Pass) -> bool:
         """Whether all reads of an array in a pass are of the block at hand."""

@@ -145,16 +145,8 @@ def _sequence(
     done: list[Batch | Scan] = []
     pending = list(range(len(groups)))
     while len(placed) < len(statements):
-        batch: list[Statement] = []
-        progress = True
-        while progress:
-            progress = False
-            for number, statement in enumerate(statements):
-                if number in placed or number in owner or not waits[number] <= placed:
-                    continue
-                placed.add(number)
-                batch.append(statement)
-                progress = True
+        free = [n for n in range(len(statements)) if n not in owner and n not in placed]
+        batch = [statements[n] for n in _batch(free, statements, arrays, waits, placed)]
         if batch:
             done.append(Batch(tuple(batch)))
         ready = [g for g in pending if _ready(g, owner, waits, placed)]
@@ -168,6 +160,35 @@ def _sequence(
             inside = [statements[n] for n in sorted(members)]
             done.append(_scan(inside, groups[group], arrays, form))
     return tuple(done)
+
+
+def _batch(
+    free: Sequence[int],
+    statements: Sequence[Statement],
+    arrays: Mapping[str, Array],
+    waits: Sequence[set[int]],
+    placed: set[int],
+) -> list[int]:
+    """Those of `free` that wait for nothing else, in order; they count as placed.
+
+    Scalars of a token are computed for many tokens at once and rows for one after the other, in
+    loops of their own: of one kind come as many as can, then of the other.
+    """
+    left, found, stalled = list(free), list[int](), 0
+    scalars = True
+    while stalled < 2:
+        scalars, waiting = not scalars, list[int]()
+        for number in left:
+            statement = statements[number]
+            scalar = not arrays[statement.target].dims and not statement.over
+            if scalar == scalars and waits[number] <= placed:
+                placed.add(number)
+                found.append(number)
+            else:
+                waiting.append(number)
+        stalled = 0 if len(waiting) < len(left) else stalled + 1
+        left = waiting
+    return found
 
 
 def _ready(group: int, owner: Mapping[int, int], waits: list[set[int]], placed: set[int]) -> bool:

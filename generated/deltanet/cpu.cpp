@@ -182,7 +182,7 @@ FW_INLINE vec abs(vec x) { return x < 0 ? -x : x; }
 FW_INLINE vec maximum(vec a, vec b) { return (a > b) | (a != a) ? a : b; }
 FW_INLINE vec minimum(vec a, vec b) { return (a < b) | (a != a) ? a : b; }
 FW_INLINE vec clamp(vec x, vec low, vec high) { return minimum(maximum(x, low), high); }
-FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : (x == x ? vec{} : x)); }
+FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : vec{}); }
 FW_INLINE vec square(vec x) { return x * x; }
 FW_INLINE vec sqrt(vec x) { return library_sqrt(x); }
 FW_INLINE vec rsqrt(vec x) { return real(1) / sqrt(x); }
@@ -618,12 +618,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     const size beta_at = space.take(C + 1);  // []
     const size W_0_at = space.take(row_V__K);  // [V, K]
     const size n__at = space.take(C + 1);  // []
-    const size a_at = space.take(C + 1);  // []
-    const size kf_at = space.take((C + 1) * row_K);  // [K]
     const size n_1_at = space.take(C + 1);  // []
+    const size a_at = space.take(C + 1);  // []
     const size a_1_at = space.take(C + 1);  // []
-    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size a_2_at = space.take(C + 1);  // []
+    const size kf_at = space.take((C + 1) * row_K);  // [K]
+    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_p_1_at = space.take(C + 1);  // []
     const size s_p_at = space.take(C + 1);  // []
     const size s_r_p_1_at = space.take(C + 1);  // []
@@ -640,12 +640,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     real *const beta = space.data + beta_at;
     real *const W_0 = space.data + W_0_at;
     real *const n_ = space.data + n__at;
-    real *const a = space.data + a_at;
-    real *const kf = space.data + kf_at;
     real *const n_1 = space.data + n_1_at;
+    real *const a = space.data + a_at;
     real *const a_1 = space.data + a_1_at;
-    real *const phi_q = space.data + phi_q_at;
     real *const a_2 = space.data + a_2_at;
+    real *const kf = space.data + kf_at;
+    real *const phi_q = space.data + phi_q_at;
     real *const s_p_1 = space.data + s_p_1_at;
     real *const s_p = space.data + s_p_at;
     real *const s_r_p_1 = space.data + s_r_p_1_at;
@@ -682,19 +682,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     n_[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // a = rsqrt(n + 1e-06)
-                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
-
-            }
-            for (size t = 0; t < tc; ++t) {
-                // kf[i] = k[i] * a
-                for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
-
-                }
-
                 // n_1 = sum_i square(q[i])
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -705,24 +692,29 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
             }
             for (size t = 0; t < tc; t += fw::L) {
+                // a = rsqrt(n + 1e-06)
+                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
+
                 // a_1 = rsqrt(n_1 + 1e-06)
                 fw::store(a_1 + t, fw::wide(fw::rsqrt(fw::load(n_1 + t) + real(1e-06))));
 
+                // a_2 = rsqrt(K)
+                fw::store(a_2 + t, fw::wide(fw::rsqrt(real(n_K))));
+
             }
             for (size t = 0; t < tc; ++t) {
+                // kf[i] = k[i] * a
+                for (size e = 0; e < n_K; e += fw::L) {
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
+
+                }
+
                 // phi_q[i] = q[i] * a_1
                 for (size e = 0; e < n_K; e += fw::L) {
                     fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
 
                 }
 
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // a_2 = rsqrt(K)
-                fw::store(a_2 + t, fw::wide(fw::rsqrt(real(n_K))));
-
-            }
-            for (size t = 0; t < tc; ++t) {
                 // s_p_1 = sum_j phi_q[j] * kf[j]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -1238,13 +1230,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_y_at = space.take((C + 1) * row_V);  // [V]
     const size d_W_1_0_at = space.take(row_V__K);  // [V, K]
     const size n__at = space.take(C + 1);  // []
-    const size a_at = space.take(C + 1);  // []
-    const size kf_at = space.take((C + 1) * row_K);  // [K]
     const size u_W_at = space.take((C + 1) * row_V);  // [V]
     const size n_1_at = space.take(C + 1);  // []
+    const size a_at = space.take(C + 1);  // []
     const size a_1_at = space.take(C + 1);  // []
-    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size a_2_at = space.take(C + 1);  // []
+    const size kf_at = space.take((C + 1) * row_K);  // [K]
+    const size phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_p_1_at = space.take(C + 1);  // []
     const size d_p_1_at = space.take((C + 1) * row_V);  // [V]
     const size d_u_W_at = space.take((C + 1) * row_V);  // [V]
@@ -1255,10 +1247,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size s_d_phi_q_at = space.take(C + 1);  // []
     const size s_d_kf_at = space.take(C + 1);  // []
     const size d_a_1_at = space.take(C + 1);  // []
-    const size d_n_1_at = space.take(C + 1);  // []
-    const size d_q_at = space.take((C + 1) * row_K);  // [K]
     const size d_a_at = space.take(C + 1);  // []
+    const size d_n_1_at = space.take(C + 1);  // []
     const size d_n_at = space.take(C + 1);  // []
+    const size d_q_at = space.take((C + 1) * row_K);  // [K]
     const size d_k_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
     const size d_r_p_1_all_at = space.take((call.longest) * row_V);  // [V]
@@ -1274,13 +1266,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_y = space.data + d_y_at;
     real *const d_W_1_0 = space.data + d_W_1_0_at;
     real *const n_ = space.data + n__at;
-    real *const a = space.data + a_at;
-    real *const kf = space.data + kf_at;
     real *const u_W = space.data + u_W_at;
     real *const n_1 = space.data + n_1_at;
+    real *const a = space.data + a_at;
     real *const a_1 = space.data + a_1_at;
-    real *const phi_q = space.data + phi_q_at;
     real *const a_2 = space.data + a_2_at;
+    real *const kf = space.data + kf_at;
+    real *const phi_q = space.data + phi_q_at;
     real *const s_p_1 = space.data + s_p_1_at;
     real *const d_p_1 = space.data + d_p_1_at;
     real *const d_r_p_1_all = space.data + d_r_p_1_all_at;
@@ -1295,10 +1287,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const s_d_kf = space.data + s_d_kf_at;
     real *const d_a_1 = space.data + d_a_1_at;
-    real *const d_n_1 = space.data + d_n_1_at;
-    real *const d_q = space.data + d_q_at;
     real *const d_a = space.data + d_a_at;
+    real *const d_n_1 = space.data + d_n_1_at;
     real *const d_n = space.data + d_n_at;
+    real *const d_q = space.data + d_q_at;
     real *const d_k = space.data + d_k_at;
 
     {
@@ -1335,19 +1327,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     n_[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // a = rsqrt(n + 1e-06)
-                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
-
-            }
-            for (size t = 0; t < tc; ++t) {
-                // kf[i] = k[i] * a
-                for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
-
-                }
-
                 // u_W[i] = beta * (v[i] - p[i])
                 for (size e = 0; e < n_V; e += fw::L) {
                     fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
@@ -1364,24 +1343,29 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             }
             for (size t = 0; t < tc; t += fw::L) {
+                // a = rsqrt(n + 1e-06)
+                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
+
                 // a_1 = rsqrt(n_1 + 1e-06)
                 fw::store(a_1 + t, fw::wide(fw::rsqrt(fw::load(n_1 + t) + real(1e-06))));
 
+                // a_2 = rsqrt(K)
+                fw::store(a_2 + t, fw::wide(fw::rsqrt(real(n_K))));
+
             }
             for (size t = 0; t < tc; ++t) {
+                // kf[i] = k[i] * a
+                for (size e = 0; e < n_K; e += fw::L) {
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
+
+                }
+
                 // phi_q[i] = q[i] * a_1
                 for (size e = 0; e < n_K; e += fw::L) {
                     fw::store(phi_q + t * row_K + e, fw::tail(e, n_K, a_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
 
                 }
 
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // a_2 = rsqrt(K)
-                fw::store(a_2 + t, fw::wide(fw::rsqrt(real(n_K))));
-
-            }
-            for (size t = 0; t < tc; ++t) {
                 // s_p_1 = sum_j phi_q[j] * kf[j]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -1660,19 +1644,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     n_[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // a = rsqrt(n + 1e-06)
-                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
-
-            }
-            for (size t = 0; t < tc; ++t) {
-                // kf[i] = k[i] * a
-                for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
-
-                }
-
                 // u_W[i] = beta * (v[i] - p[i])
                 for (size e = 0; e < n_V; e += fw::L) {
                     fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
@@ -1689,11 +1660,20 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             }
             for (size t = 0; t < tc; t += fw::L) {
+                // a = rsqrt(n + 1e-06)
+                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
+
                 // a_1 = rsqrt(n_1 + 1e-06)
                 fw::store(a_1 + t, fw::wide(fw::rsqrt(fw::load(n_1 + t) + real(1e-06))));
 
             }
             for (size t = 0; t < tc; ++t) {
+                // kf[i] = k[i] * a
+                for (size e = 0; e < n_K; e += fw::L) {
+                    fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
+
+                }
+
                 // d_phi_q[j] = d_s_p_1 * kf[j]
                 for (size e = 0; e < n_K; e += fw::L) {
                     fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(kf + t * row_K + e)));
@@ -1964,19 +1944,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     d_a_1[t] = fw::sum(sum);
                 }
 
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // d_n_1 = -0.5 * d_a_1 * a_1 * a_1 * a_1
-                fw::store(d_n_1 + t, fw::wide(-(real(0.5) * fw::load(d_a_1 + t) * fw::load(a_1 + t) * fw::load(a_1 + t) * fw::load(a_1 + t))));
-
-            }
-            for (size t = 0; t < tc; ++t) {
-                // d_q[i] = d_phi_q[i] * a_1 + 2 * d_n_1 * q[i]
-                for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_K, a_1[t] * fw::load(d_phi_q + t * row_K + e) + real(2.0) * d_n_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
-
-                }
-
                 // d_a = sum_i d_kf[i] * k[i]
                 {
                     fw::vec sum = fw::splat(real(0));
@@ -1987,11 +1954,20 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             }
             for (size t = 0; t < tc; t += fw::L) {
+                // d_n_1 = -0.5 * d_a_1 * a_1 * a_1 * a_1
+                fw::store(d_n_1 + t, fw::wide(-(real(0.5) * fw::load(d_a_1 + t) * fw::load(a_1 + t) * fw::load(a_1 + t) * fw::load(a_1 + t))));
+
                 // d_n = -0.5 * d_a * a * a * a
                 fw::store(d_n + t, fw::wide(-(real(0.5) * fw::load(d_a + t) * fw::load(a + t) * fw::load(a + t) * fw::load(a + t))));
 
             }
             for (size t = 0; t < tc; ++t) {
+                // d_q[i] = d_phi_q[i] * a_1 + 2 * d_n_1 * q[i]
+                for (size e = 0; e < n_K; e += fw::L) {
+                    fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_K, a_1[t] * fw::load(d_phi_q + t * row_K + e) + real(2.0) * d_n_1[t] * fw::load(q_rows.data + t * q_rows.step + e)));
+
+                }
+
                 // d_k[i] = d_kf[i] * a + 2 * d_n * k[i]
                 for (size e = 0; e < n_K; e += fw::L) {
                     fw::store(d_k_rows.data + t * d_k_rows.step + e, fw::tail(e, n_K, a[t] * fw::load(d_kf + t * row_K + e) + real(2.0) * d_n[t] * fw::load(k_rows.data + t * k_rows.step + e)));

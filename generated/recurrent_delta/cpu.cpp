@@ -191,7 +191,7 @@ FW_INLINE vec abs(vec x) { return x < 0 ? -x : x; }
 FW_INLINE vec maximum(vec a, vec b) { return (a > b) | (a != a) ? a : b; }
 FW_INLINE vec minimum(vec a, vec b) { return (a < b) | (a != a) ? a : b; }
 FW_INLINE vec clamp(vec x, vec low, vec high) { return minimum(maximum(x, low), high); }
-FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : (x == x ? vec{} : x)); }
+FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : vec{}); }
 FW_INLINE vec square(vec x) { return x * x; }
 FW_INLINE vec sqrt(vec x) { return library_sqrt(x); }
 FW_INLINE vec rsqrt(vec x) { return real(1) / sqrt(x); }
@@ -1093,13 +1093,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_u_at = space.take((C + 1) * row_D);  // [D]
     const size d_p_at = space.take((C + 1) * row_D);  // [D]
     const size d_v_at = space.take((C + 1) * row_D);  // [D]
-    const size d_beta_at = space.take(C + 1);  // []
     const size d_Rv_at = space.take(row_D__D);  // [D, D]
     const size d_rb_at = space.take(row_D);  // [D]
     const size d_q_at = space.take((C + 1) * row_D);  // [D]
     const size d_Rq_at = space.take(row_D__D);  // [D, D]
     const size d_k_at = space.take((C + 1) * row_D);  // [D]
     const size d_Rk_at = space.take(row_D__D);  // [D, D]
+    const size d_beta_at = space.take(C + 1);  // []
     space.plain();
     if (!space.allocate()) return false;
     real *const q = space.data + q_at;
@@ -1157,13 +1157,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_u = space.data + d_u_at;
     real *const d_p = space.data + d_p_at;
     real *const d_v = space.data + d_v_at;
-    real *const d_beta = space.data + d_beta_at;
     real *const d_Rv = space.data + d_Rv_at;
     real *const d_rb = space.data + d_rb_at;
     real *const d_q = space.data + d_q_at;
     real *const d_Rq = space.data + d_Rq_at;
     real *const d_k = space.data + d_k_at;
     real *const d_Rk = space.data + d_Rk_at;
+    real *const d_beta = space.data + d_beta_at;
     fw::zero(d_Rq, row_D__D);
     fw::zero(d_Rk, row_D__D);
     fw::zero(d_Rv, row_D__D);
@@ -1843,13 +1843,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                     }
 
-                }
-                for (size t = 0; t < tc; t += fw::L) {
-                    // d_beta = d_a * a * (1 - a)
-                    fw::store(d_beta + t, fw::wide(fw::load(d_a + t) * fw::load(a + t) * (real(1.0) - fw::load(a + t))));
-
-                }
-                for (size t = 0; t < tc; ++t) {
                     // d_Rv[i, j] += d_p_2[i] * h[j]
                     for (size j_ = 0; j_ < n_D; ++j_)
                     for (size e = 0; e < n_D; e += fw::L) {
@@ -1888,6 +1881,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         fw::store(d_Rk + e * fw::column(n_D) + j_ * fw::L, fw::load(d_Rk + e * fw::column(n_D) + j_ * fw::L) + fw::tail(e, n_D, (h_ + t * row_D)[j_] * fw::load(d_p + t * row_D + e)));
 
                     }
+
+                }
+                for (size t = 0; t < tc; t += fw::L) {
+                    // d_beta = d_a * a * (1 - a)
+                    fw::store(d_beta + t, fw::wide(fw::load(d_a + t) * fw::load(a + t) * (real(1.0) - fw::load(a + t))));
 
                 }
 

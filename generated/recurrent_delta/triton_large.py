@@ -101,6 +101,11 @@ def tanh(x):
 
 
 @triton.jit
+def maximum(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def recurrent_forward(
     q_ptr, q_batch, q_token, q_head, q_group,
     k_ptr, k_batch, k_token, k_head, k_group,
@@ -192,12 +197,12 @@ def recurrent_forward(
             p_rows = tl.sum(Rk_rows * h[None, :], axis=1)
             k_rows = tl.load(k_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
             u_rows = k_rows + p_rows
-            gathered = tl.maximum(gathered, tl.max(tl.where(in_rows_D, u_rows, float("-inf")), axis=0))
+            gathered = maximum(gathered, tl.reduce(tl.where(in_rows_D, u_rows, float("-inf")), axis=0, combine_fn=maximum))
             Rq_rows = tl.load(Rq_row + at_rows_D_D, mask=in_rows_D_D, other=0.0).to(tl.float32)
             p_1_rows = tl.sum(Rq_rows * h[None, :], axis=1)
             q_rows = tl.load(q_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
             u_1_rows = q_rows + p_1_rows
-            gathered_2 = tl.maximum(gathered_2, tl.max(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0))
+            gathered_2 = maximum(gathered_2, tl.reduce(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0, combine_fn=maximum))
             tl.store(stage_row + at_rows_D, u_rows, mask=in_rows_D)
             tl.store(stage_row + D + at_rows_D, u_1_rows, mask=in_rows_D)
         tl.debug_barrier()
@@ -303,12 +308,12 @@ def recurrent_step(
         p_rows = tl.sum(Rk_rows * h[None, :], axis=1)
         k_rows = tl.load(k_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
         u_rows = k_rows + p_rows
-        gathered = tl.maximum(gathered, tl.max(tl.where(in_rows_D, u_rows, float("-inf")), axis=0))
+        gathered = maximum(gathered, tl.reduce(tl.where(in_rows_D, u_rows, float("-inf")), axis=0, combine_fn=maximum))
         Rq_rows = tl.load(Rq_row + at_rows_D_D, mask=in_rows_D_D, other=0.0).to(tl.float32)
         p_1_rows = tl.sum(Rq_rows * h[None, :], axis=1)
         q_rows = tl.load(q_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
         u_1_rows = q_rows + p_1_rows
-        gathered_2 = tl.maximum(gathered_2, tl.max(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0))
+        gathered_2 = maximum(gathered_2, tl.reduce(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0, combine_fn=maximum))
         tl.store(stage_row + at_rows_D, u_rows, mask=in_rows_D)
         tl.store(stage_row + D + at_rows_D, u_1_rows, mask=in_rows_D)
     tl.debug_barrier()
@@ -457,12 +462,12 @@ def recurrent_backward(
                 p_rows = tl.sum(Rk_rows * h[None, :], axis=1)
                 k_rows = tl.load(k_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
                 u_rows = k_rows + p_rows
-                gathered = tl.maximum(gathered, tl.max(tl.where(in_rows_D, u_rows, float("-inf")), axis=0))
+                gathered = maximum(gathered, tl.reduce(tl.where(in_rows_D, u_rows, float("-inf")), axis=0, combine_fn=maximum))
                 Rq_rows = tl.load(Rq_row + at_rows_D_D, mask=in_rows_D_D, other=0.0).to(tl.float32)
                 p_1_rows = tl.sum(Rq_rows * h[None, :], axis=1)
                 q_rows = tl.load(q_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
                 u_1_rows = q_rows + p_1_rows
-                gathered_2 = tl.maximum(gathered_2, tl.max(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0))
+                gathered_2 = maximum(gathered_2, tl.reduce(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0, combine_fn=maximum))
                 tl.store(stage_row + at_rows_D, u_rows, mask=in_rows_D)
                 tl.store(stage_row + D + at_rows_D, u_1_rows, mask=in_rows_D)
             tl.debug_barrier()
@@ -534,12 +539,12 @@ def recurrent_backward(
                 p_rows = tl.sum(Rk_rows * h[None, :], axis=1)
                 k_rows = tl.load(k_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
                 u_rows = k_rows + p_rows
-                gathered = tl.maximum(gathered, tl.max(tl.where(in_rows_D, u_rows, float("-inf")), axis=0))
+                gathered = maximum(gathered, tl.reduce(tl.where(in_rows_D, u_rows, float("-inf")), axis=0, combine_fn=maximum))
                 Rq_rows = tl.load(Rq_row + at_rows_D_D, mask=in_rows_D_D, other=0.0).to(tl.float32)
                 p_1_rows = tl.sum(Rq_rows * h[None, :], axis=1)
                 q_rows = tl.load(q_at + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
                 u_1_rows = q_rows + p_1_rows
-                gathered_2 = tl.maximum(gathered_2, tl.max(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0))
+                gathered_2 = maximum(gathered_2, tl.reduce(tl.where(in_rows_D, u_1_rows, float("-inf")), axis=0, combine_fn=maximum))
                 d_y_1_rows = tl.load(stage_row + at_rows_D, mask=in_rows_D, other=0.0).to(tl.float32)
                 W_1_rows = tl.load(W_next_at + at_rows_D_D, mask=in_rows_D_D, other=0.0).to(tl.float32)
                 gathered_3 += tl.sum(d_y_1_rows[:, None] * W_1_rows, axis=0)

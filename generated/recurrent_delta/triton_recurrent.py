@@ -101,6 +101,11 @@ def tanh(x):
 
 
 @triton.jit
+def maximum(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def recurrent_forward(
     q_ptr, q_batch, q_token, q_head, q_group,
     k_ptr, k_batch, k_token, k_head, k_group,
@@ -177,14 +182,14 @@ def recurrent_forward(
         Rk = tl.load(Rk_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
         p = tl.sum(Rk * h[None, :], axis=1)
         u = k + p
-        m = tl.max(tl.where(in_D, u, float("-inf")), axis=0)
+        m = tl.reduce(tl.where(in_D, u, float("-inf")), axis=0, combine_fn=maximum)
         e = tl.where(in_D, tl.exp(u - m), 0.0)
         s = tl.sum(e, axis=0)
         kf = e / s
         Rq = tl.load(Rq_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
         p_1 = tl.sum(Rq * h[None, :], axis=1)
         u_1 = q + p_1
-        m_1 = tl.max(tl.where(in_D, u_1, float("-inf")), axis=0)
+        m_1 = tl.reduce(tl.where(in_D, u_1, float("-inf")), axis=0, combine_fn=maximum)
         e_1 = tl.where(in_D, tl.exp(u_1 - m_1), 0.0)
         s_1 = tl.sum(e_1, axis=0)
         qf = e_1 / s_1
@@ -264,14 +269,14 @@ def recurrent_step(
     Rk = tl.load(Rk_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
     p = tl.sum(Rk * h[None, :], axis=1)
     u = k + p
-    m = tl.max(tl.where(in_D, u, float("-inf")), axis=0)
+    m = tl.reduce(tl.where(in_D, u, float("-inf")), axis=0, combine_fn=maximum)
     e = tl.where(in_D, tl.exp(u - m), 0.0)
     s = tl.sum(e, axis=0)
     kf = e / s
     Rq = tl.load(Rq_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
     p_1 = tl.sum(Rq * h[None, :], axis=1)
     u_1 = q + p_1
-    m_1 = tl.max(tl.where(in_D, u_1, float("-inf")), axis=0)
+    m_1 = tl.reduce(tl.where(in_D, u_1, float("-inf")), axis=0, combine_fn=maximum)
     e_1 = tl.where(in_D, tl.exp(u_1 - m_1), 0.0)
     s_1 = tl.sum(e_1, axis=0)
     qf = e_1 / s_1
@@ -394,14 +399,14 @@ def recurrent_backward(
             Rk = tl.load(Rk_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
             p = tl.sum(Rk * h[None, :], axis=1)
             u = k + p
-            m = tl.max(tl.where(in_D, u, float("-inf")), axis=0)
+            m = tl.reduce(tl.where(in_D, u, float("-inf")), axis=0, combine_fn=maximum)
             e = tl.where(in_D, tl.exp(u - m), 0.0)
             s = tl.sum(e, axis=0)
             kf = e / s
             Rq = tl.load(Rq_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
             p_1 = tl.sum(Rq * h[None, :], axis=1)
             u_1 = q + p_1
-            m_1 = tl.max(tl.where(in_D, u_1, float("-inf")), axis=0)
+            m_1 = tl.reduce(tl.where(in_D, u_1, float("-inf")), axis=0, combine_fn=maximum)
             e_1 = tl.where(in_D, tl.exp(u_1 - m_1), 0.0)
             s_1 = tl.sum(e_1, axis=0)
             qf = e_1 / s_1
@@ -440,14 +445,14 @@ def recurrent_backward(
             Rk = tl.load(Rk_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
             p = tl.sum(Rk * h[None, :], axis=1)
             u = k + p
-            m = tl.max(tl.where(in_D, u, float("-inf")), axis=0)
+            m = tl.reduce(tl.where(in_D, u, float("-inf")), axis=0, combine_fn=maximum)
             e = tl.where(in_D, tl.exp(u - m), 0.0)
             s = tl.sum(e, axis=0)
             kf = e / s
             Rq = tl.load(Rq_row + at_D_D, mask=in_D_D, other=0.0).to(tl.float32)
             p_1 = tl.sum(Rq * h[None, :], axis=1)
             u_1 = q + p_1
-            m_1 = tl.max(tl.where(in_D, u_1, float("-inf")), axis=0)
+            m_1 = tl.reduce(tl.where(in_D, u_1, float("-inf")), axis=0, combine_fn=maximum)
             e_1 = tl.where(in_D, tl.exp(u_1 - m_1), 0.0)
             s_1 = tl.sum(e_1, axis=0)
             qf = e_1 / s_1

@@ -174,7 +174,7 @@ FW_INLINE vec abs(vec x) { return x < 0 ? -x : x; }
 FW_INLINE vec maximum(vec a, vec b) { return (a > b) | (a != a) ? a : b; }
 FW_INLINE vec minimum(vec a, vec b) { return (a < b) | (a != a) ? a : b; }
 FW_INLINE vec clamp(vec x, vec low, vec high) { return minimum(maximum(x, low), high); }
-FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : (x == x ? vec{} : x)); }
+FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : vec{}); }
 FW_INLINE vec square(vec x) { return x * x; }
 FW_INLINE vec sqrt(vec x) { return library_sqrt(x); }
 FW_INLINE vec rsqrt(vec x) { return real(1) / sqrt(x); }
@@ -1074,9 +1074,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
             if (wanted_2) {
                 for (size t = 0; t < tc; ++t) {
-                    // d_k[i] = d_phi_k[i] * select(k[i] > 0, 1, exp(k[i]))
+                    // d_k[i] = d_phi_k[i] * select(k[i] <= 0, exp(k[i]), 1)
                     for (size e = 0; e < n_K; e += fw::L) {
-                        fw::store(d_k_rows.data + t * d_k_rows.step + e, fw::tail(e, n_K, fw::load(d_phi_k + t * row_K + e) * fw::select((fw::load(k_rows.data + t * k_rows.step + e) > real(0.0)), real(1.0), fw::exp(fw::load(k_rows.data + t * k_rows.step + e)))));
+                        fw::store(d_k_rows.data + t * d_k_rows.step + e, fw::tail(e, n_K, fw::load(d_phi_k + t * row_K + e) * fw::select((fw::load(k_rows.data + t * k_rows.step + e) <= real(0.0)), fw::exp(fw::load(k_rows.data + t * k_rows.step + e)), real(1.0))));
 
                     }
 
@@ -1316,9 +1316,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             }
 
             for (size t = 0; t < tc; ++t) {
-                // d_q[i] = d_phi_q[i] * select(q[i] > 0, 1, exp(q[i]))
+                // d_q[i] = d_phi_q[i] * select(q[i] <= 0, exp(q[i]), 1)
                 for (size e = 0; e < n_K; e += fw::L) {
-                    fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::select((fw::load(q_rows.data + t * q_rows.step + e) > real(0.0)), real(1.0), fw::exp(fw::load(q_rows.data + t * q_rows.step + e)))));
+                    fw::store(d_q_rows.data + t * d_q_rows.step + e, fw::tail(e, n_K, fw::load(d_phi_q + t * row_K + e) * fw::select((fw::load(q_rows.data + t * q_rows.step + e) <= real(0.0)), fw::exp(fw::load(q_rows.data + t * q_rows.step + e)), real(1.0))));
 
                 }
 

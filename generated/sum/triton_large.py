@@ -14,11 +14,11 @@ Adjoint of a token, last statement first:
 
     d_W_1[i, j] += d_y[i] * phi_q[j]
     d_phi_q[j] += sum_i d_y[i] * W_1[i, j]
-    d_q[i] += d_phi_q[i] * select(q[i] > 0, 1, exp(q[i]))
+    d_q[i] += d_phi_q[i] * select(q[i] <= 0, exp(q[i]), 1)
     d_W[i, j] += d_W_1[i, j]
     d_v[i] += sum_j d_W_1[i, j] * phi_k[j]
     d_phi_k[j] += sum_i d_W_1[i, j] * v[i]
-    d_k[i] += d_phi_k[i] * select(k[i] > 0, 1, exp(k[i]))
+    d_k[i] += d_phi_k[i] * select(k[i] <= 0, exp(k[i]), 1)
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ def expm1(x):
 
 @triton.jit
 def elu(x):
-    return tl.where(x > 0.0, x, expm1(tl.minimum(x, 0.0)))
+    return tl.where(x > 0.0, x, expm1(tl.where(x > 0.0, 0.0, x)))
 
 
 @triton.jit
@@ -319,13 +319,13 @@ def recurrent_backward(
                 W_1_rows = tl.load(W_next_at + at_V_rows_K, mask=in_V_rows_K, other=0.0).to(tl.float32)
                 d_phi_q_rows = tl.sum(d_y[:, None] * W_1_rows, axis=0)
                 q_rows = tl.load(q_at + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
-                d_q_rows = tl.where(in_rows_K, d_phi_q_rows * tl.where(q_rows > 0.0, 1.0, tl.exp(q_rows)), 0.0)
+                d_q_rows = tl.where(in_rows_K, d_phi_q_rows * tl.where(q_rows <= 0.0, tl.exp(q_rows), 1.0), 0.0)
                 d_W_rows = d_W_1_rows
                 phi_k_rows = tl.load(stage_row + K + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
                 gathered += tl.sum(d_W_1_rows * phi_k_rows[None, :], axis=1)
                 d_phi_k_rows = tl.sum(d_W_1_rows * v[:, None], axis=0)
                 k_rows = tl.load(k_at + at_rows_K, mask=in_rows_K, other=0.0).to(tl.float32)
-                d_k_rows = tl.where(in_rows_K, d_phi_k_rows * tl.where(k_rows > 0.0, 1.0, tl.exp(k_rows)), 0.0)
+                d_k_rows = tl.where(in_rows_K, d_phi_k_rows * tl.where(k_rows <= 0.0, tl.exp(k_rows), 1.0), 0.0)
                 tl.store(stage_row + 2 * K + at_rows_K, d_q_rows, mask=in_rows_K)
                 tl.store(d_W_at + at_V_rows_K, d_W_rows, mask=in_V_rows_K)
                 tl.store(stage_row + 3 * K + at_rows_K, d_k_rows, mask=in_rows_K)

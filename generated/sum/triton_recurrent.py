@@ -14,11 +14,11 @@ Adjoint of a token, last statement first:
 
     d_W_1[i, j] += d_y[i] * phi_q[j]
     d_phi_q[j] += sum_i d_y[i] * W_1[i, j]
-    d_q[i] += d_phi_q[i] * select(q[i] > 0, 1, exp(q[i]))
+    d_q[i] += d_phi_q[i] * select(q[i] <= 0, exp(q[i]), 1)
     d_W[i, j] += d_W_1[i, j]
     d_v[i] += sum_j d_W_1[i, j] * phi_k[j]
     d_phi_k[j] += sum_i d_W_1[i, j] * v[i]
-    d_k[i] += d_phi_k[i] * select(k[i] > 0, 1, exp(k[i]))
+    d_k[i] += d_phi_k[i] * select(k[i] <= 0, exp(k[i]), 1)
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ def expm1(x):
 
 @triton.jit
 def elu(x):
-    return tl.where(x > 0.0, x, expm1(tl.minimum(x, 0.0)))
+    return tl.where(x > 0.0, x, expm1(tl.where(x > 0.0, 0.0, x)))
 
 
 @triton.jit
@@ -252,7 +252,7 @@ def recurrent_backward(
             phi_q = tl.where(in_K, elu(q) + 1.0, 0.0)
             d_W_1 += d_y[:, None] * phi_q[None, :]
             d_phi_q = tl.sum(d_y[:, None] * W_1, axis=0)
-            d_q = tl.where(in_K, d_phi_q * tl.where(q > 0.0, 1.0, tl.exp(q)), 0.0)
+            d_q = tl.where(in_K, d_phi_q * tl.where(q <= 0.0, tl.exp(q), 1.0), 0.0)
             if d_q_ptr is not None:
                 tl.store(d_q_ptr + tile.to(tl.int64) * d_q_ptr_tile + row_at * K + at_K, d_q, mask=in_K)
             d_W = d_W_1
@@ -260,7 +260,7 @@ def recurrent_backward(
             if d_v_ptr is not None:
                 tl.store(d_v_ptr + row_at * V + at_V, d_v, mask=in_V)
             d_phi_k = tl.sum(d_W_1 * v[:, None], axis=0)
-            d_k = tl.where(in_K, d_phi_k * tl.where(k > 0.0, 1.0, tl.exp(k)), 0.0)
+            d_k = tl.where(in_K, d_phi_k * tl.where(k <= 0.0, tl.exp(k), 1.0), 0.0)
             if d_k_ptr is not None:
                 tl.store(d_k_ptr + tile.to(tl.int64) * d_k_ptr_tile + row_at * K + at_K, d_k, mask=in_K)
             d_W_next = d_W

@@ -159,7 +159,7 @@ FW_INLINE vec abs(vec x) { return x < 0 ? -x : x; }
 FW_INLINE vec maximum(vec a, vec b) { return (a > b) | (a != a) ? a : b; }
 FW_INLINE vec minimum(vec a, vec b) { return (a < b) | (a != a) ? a : b; }
 FW_INLINE vec clamp(vec x, vec low, vec high) { return minimum(maximum(x, low), high); }
-FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : (x == x ? vec{} : x)); }
+FW_INLINE vec sign(vec x) { return x > 0 ? splat(1) : (x < 0 ? splat(-1) : vec{}); }
 FW_INLINE vec square(vec x) { return x * x; }
 FW_INLINE vec sqrt(vec x) { return library_sqrt(x); }
 FW_INLINE vec rsqrt(vec x) { return real(1) / sqrt(x); }

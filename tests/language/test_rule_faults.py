@@ -63,6 +63,13 @@ FAULTS = {
     ),
     "exponent": ("r ** i", "r ** x", 20, "x", "not a constant"),
     "division by zero": ("u * t", "u * (1 / 0)", 27, "1 / 0", "no finite value"),
+    "division by nothing": ("u * t", "u / (nu - 2)", 27, "u / (nu - 2)", "no finite value"),
+    "root of a negative": ("u * t", "u * sqrt(-1)", 27, "sqrt(-1)", "no finite value"),
+    "root within a root": ("u * t", "u * sqrt(2 - sqrt(nu * 4.5))", 27, None, "no finite value"),
+    "logarithm of zero": ("u * t", "u * log(0)", 27, "log(0)", "no finite value"),
+    "large exponential": ("u * t", "u * exp(nu * 500)", 27, "exp(nu * 500)", "no finite value"),
+    "bounds of clamp": ("u * t", "clamp(u, 1, -1)", 27, "clamp(u, 1, -1)", "out of order"),
+    "negative eps": ("sum(r)", "sum(l2norm(r, eps=-1))", 20, "l2norm(r, eps=-1)", "at least 0"),
     "power tower": ("u * t", "u * 9 ** 9 ** 9", 27, "9 ** 9 ** 9", "no finite value"),
     "t in a map": ("sum(r)", "t", 20, "t", "feature map"),
     "prev in a map": ("sum(r)", "prev(z)", 20, "prev(z)", "feature map"),
@@ -242,6 +249,21 @@ def test_two_faults_that_hide_nothing_are_both_reported(tmp_path):
         text = spoilt_twice(a, b)
         if text is not None and KNOWN[a] not in (19, 20) and KNOWN[b] not in (19, 20):
             assert len(faults(text, tmp_path)) == 2, (a, b)
+
+
+def test_lines_that_are_no_formulas_hide_no_other_fault(tmp_path):
+    text = (
+        SOUND.replace("omega @ x)", "omega @ x")
+        .replace(
+            "kf = phi(k * exp(g))", "kf = phi((k * exp(g)\n  for i in range(3)\n    z = z + z z"
+        )
+        .replace("z = z + kf", "z = z + kff")
+        .replace("u * t", "u * t +")
+    )
+    found = faults(text, tmp_path)
+    assert [fault.line for fault in found] == [19, 22, 23, 24, 26, 29]
+    assert [fault.marked for fault in found][:2] == ["(", "("]
+    assert found[4].marked == "kff"
 
 
 def test_a_key_that_occurs_twice_hides_no_other_fault(tmp_path):

@@ -16,7 +16,7 @@ from hand_delta import delta_signature, draw
 from small_library import SOURCE, answer, counting_compiler, gone, place, script, wait_for
 
 import fwgen
-from fwgen.runtime import build, locks
+from fwgen.runtime import build, forks, locks
 from fwgen.runtime.op import CompiledRule
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -359,6 +359,28 @@ def test_fork_beside_a_thread_that_builds(cache, stuck, sources, op):
 
 def _served(rule: CompiledRule) -> bool:
     return bool(outcome(rule))
+
+
+def test_no_fork_while_another_thread_starts_the_compiler():
+    """The child would hold the pipe open by which that thread is told that the compiler runs."""
+    order: list[str] = []
+    begun = threading.Event()
+
+    def start_slowly() -> None:
+        with forks.starting:
+            begun.set()
+            time.sleep(0.2)
+            order.append("started")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(start_slowly)
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if forks.starting.acquire(blocking=False) else 1)
+        order.append("forked")
+    assert order == ["started", "forked"]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_fork_beside_a_thread_that_compiles(tmp_path, monkeypatch):

@@ -22,7 +22,10 @@ BAD = {
     "half state": (lambda x, o: o.update(initial_state=torch.zeros(2, 4, 3, 5).half()), "W"),
     "K = 0": (lambda x, o: x.update(q=x["q"][..., :0], k=x["k"][..., :0]), "q: .*K = 0"),
     "V = 0": (lambda x, o: x.update(v=x["v"][..., :0]), "v: .*V = 0"),
-    "no heads": (lambda x, o: x.update({n: t[:, :, :0] for n, t in x.items()}), "q: .*heads"),
+    "no heads": (
+        lambda x, o: x.update({n: t[:, :, :0] for n, t in x.items()}),
+        "q: .*one or more heads",
+    ),
     "integers": (lambda x, o: x.update(beta=torch.zeros(2, 6, 4, dtype=torch.int64)), "beta"),
     "complex": (lambda x, o: x.update(beta=x["beta"].cfloat()), "beta: .*complex64"),
     "sparse": (lambda x, o: x.update(beta=x["beta"].to_sparse()), "beta: .*dense"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from fwgen.emit.triton.lanes import Kind, Lane, Place, Space
 from fwgen.emit.triton.module import Line, Module, Stage, shape_of
+from fwgen.emit.triton.statement import JOINS
 from fwgen.emit.triton.text import ADD, Text, binary, joined, number, size
 from fwgen.emit.triton.token import PULL_LIMIT, TokenWriter
 from fwgen.errors import InternalError
@@ -19,7 +20,6 @@ from fwgen.schedule.passes import Pass, passes
 
 BARRIER = Line(None, "tl.debug_barrier()")
 _FILLS: dict[Reduction, float] = {"sum": 0.0, "max": -math.inf, "min": math.inf}
-_JOINS: dict[Reduction, str] = {"max": "tl.maximum", "min": "tl.minimum"}
 
 Block = tuple[str, tuple[Lane, ...]]
 """An array and the lanes over which a part of it is held."""
@@ -164,7 +164,7 @@ class BlockWriter(TokenWriter):
         name = self.names.numbered("gathered")
         start = f"{name} = tl.full({shape}, {number(_FILLS[reduce])}, tl.float32)"
         self.loop.starts.append(Line(name, start))
-        join = f"{name} = {_JOINS[reduce]}({name}, {part})" if reduce in _JOINS else None
+        join = f"{name} = {JOINS[reduce]}({name}, {part})" if reduce in JOINS else None
         self.lines.append(Line(name, join or f"{name} += {part}"))
         return Text(name)
 

@@ -17,8 +17,6 @@ DIRECT = {
     "sin": "tl.sin",
     "cos": "tl.cos",
     "erf": "tl.erf",
-    "maximum": "tl.maximum",
-    "minimum": "tl.minimum",
 }
 
 HELPERS = {
@@ -34,7 +32,7 @@ def square(x):
 """,
     "sign": """
 def sign(x):
-    return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, x * 0.0))
+    return tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, 0.0))
 """,
     "sigmoid": """
 def sigmoid(x):
@@ -70,11 +68,11 @@ def logsigmoid(x):
 """,
     "relu": """
 def relu(x):
-    return tl.maximum(x, 0.0)
+    return tl.where(x <= 0.0, 0.0, x)
 """,
     "elu": """
 def elu(x):
-    return tl.where(x > 0.0, x, expm1(tl.minimum(x, 0.0)))
+    return tl.where(x > 0.0, x, expm1(tl.where(x > 0.0, 0.0, x)))
 """,
     "silu": """
 def silu(x):
@@ -84,9 +82,17 @@ def silu(x):
 def gelu(x):
     return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
 """,
+    "maximum": """
+def maximum(x, y):
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+""",
+    "minimum": """
+def minimum(x, y):
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+""",
     "clamp": """
 def clamp(x, low, high):
-    return tl.minimum(tl.maximum(x, low), high)
+    return minimum(maximum(x, low), high)
 """,
     "power": '''
 def power(x, y):

@@ -16,15 +16,14 @@ def integer_locals(step: Step) -> frozenset[str]:
     def refuse(_: object) -> Text:
         raise InternalError("no text is printed here")
 
-    for name in dict.fromkeys(s.target for s in step.statements):
+    roles = {array.name: array.role for array in step.arrays}
+    definitions: dict[str, list[Statement]] = {}
+    for statement in step.statements:
+        definitions.setdefault(statement.target, []).append(statement)
+    for name, own in definitions.items():
         printer = Printer(refuse, refuse, found, ())  # type: ignore[arg-type]
-        own = [s for s in step.statements if s.target == name]
         constant = all(not list(_loads_or_position(s)) for s in own)
-        if (
-            not constant
-            and step.array(name).role == "local"
-            and all(printer.is_whole(s.body) for s in own)
-        ):
+        if not constant and roles[name] == "local" and all(printer.is_whole(s.body) for s in own):
             found.add(name)
     carried = {s.new for s in step.states} | {step.output}
     return frozenset(found - carried)

@@ -32,6 +32,7 @@ class Names:
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         own = (*RESERVED, *HELPERS, *keyword.kwlist, *keyword.softkwlist, *dir(builtins))
         self.taken = {*own, *reserved}
+        self.numbers: dict[str, int] = {}
 
     def new(self, wanted: str) -> str:
         """A fresh name, `wanted` itself where that is free."""
@@ -42,10 +43,11 @@ class Names:
 
     def numbered(self, wanted: str) -> str:
         """A fresh name, `wanted_2`, `wanted_3`, ... where `wanted` is taken."""
-        name, number = wanted, 1
+        name, number = wanted, self.numbers.get(wanted, 1)
         while name in self.taken:
             number += 1
             name = f"{wanted}_{number}"
+        self.numbers[wanted] = number
         self.taken.add(name)
         return name
 

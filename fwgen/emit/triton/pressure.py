@@ -29,7 +29,7 @@ def pressure(
         target = target.strip()
         operands = words(text or line) & shapes.keys()
         held = living + Counter(shapes[name] for name in operands - live)
-        if "tl.sum(" in line or "tl.max(" in line or "tl.min(" in line:
+        if "tl.sum(" in line or "tl.reduce(" in line:
             held[tuple(sorted({block for name in operands for block in shapes[name]}))] += 1
         fullest = max(fullest, held, key=_numbers)
         ended = {target} & live - operands if text else set()

@@ -17,6 +17,9 @@ from fwgen.ir.nodes import IndexValue, Load, Reduction, Scalar, Statement, Var
 from fwgen.ir.walk import loads, variables
 from fwgen.schedule.passes import target_axes
 
+JOINS: dict[Reduction, str] = {"max": "maximum", "min": "minimum"}
+"""The helpers that join two parts of a reduction; `tl.max` and `tl.min` would lose NaN."""
+
 
 class Writer(Protocol):
     """What an evaluation needs of the code around it."""
@@ -136,7 +139,13 @@ class Evaluation:
         if loose:
             text = where(space.mask(loose), text, number(fill))
         for var in reversed(over):
-            text = call(f"tl.{statement.reduce}", text, f"axis={space.order.index(var)}")
+            axis = f"axis={space.order.index(var)}"
+            if statement.reduce in JOINS:
+                join = JOINS[statement.reduce]
+                self.writer.module.used.add(join)
+                text = call("tl.reduce", text, axis, f"combine_fn={join}")
+            else:
+                text = call("tl.sum", text, axis)
         if any(space.lanes[var].kind == "rows" for var in over):
             kept = [space.lanes[v] for v in space.order if v not in over]
             text = self.writer.gathered(text, shape_of(kept), statement.reduce or "sum")

@@ -32,7 +32,7 @@ class TokenWriter:
         self.stage = stage
         self.names = Names(module.fresh.taken)
         self.lines: list[Line] = []
-        self.definitions: dict[str, list[Statement]] = {}
+        self.definitions: dict[str, dict[Statement, None]] = {}
         self.assigned: set[str] = set()
         self.moved: dict[str, tuple[str, set[str]]] = {}
         self.staged: set[str] = set()
@@ -71,9 +71,7 @@ class TokenWriter:
     # ---- one statement
 
     def _write(self, statement: Statement) -> None:
-        self.definitions.setdefault(statement.target, [])
-        if statement not in self.definitions[statement.target]:
-            self.definitions[statement.target].append(statement)
+        self.definitions.setdefault(statement.target, {})[statement] = None
         self._assign(statement, Evaluation(self, statement).value())
 
     def _assign(self, statement: Statement, value: Text | None) -> None:
@@ -155,7 +153,7 @@ class TokenWriter:
             return 1
         if not info.dims:
             return 0
-        known = self.definitions.get(array, [])
+        known = self.definitions.get(array, {})
         if not known or info.role != "local" or any(s.over for s in known):
             return math.inf
         total = 0.0
