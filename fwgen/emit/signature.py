@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fwgen.ir.dims import Dim
-from fwgen.ir.nodes import Array, Backward, Position, Step
+from fwgen.ir.nodes import Array, Backward, IndexValue, Load, Position, Size, Statement, Step
 from fwgen.ir.walk import loads, scalars
 from fwgen.runtime.signature import Poly, Saved, Signature, StateSpec, TensorSpec
 
@@ -48,7 +48,56 @@ def signature_of(
         saved=tuple(saved),
         constant=constant,
         room=tuple(size.terms for size in room(step)),
+        parallel_dim=parallel_dim(step),
     )
+
+
+def parallel_dim(step: Step) -> str | None:
+    """A dim along which every formula works element by element, as the values of most rules.
+
+    It is the first axis of the output and of every state, so that its parts can be heads of their
+    own: nothing sums over it, reads its size or a position in it, or has it in another place.
+    """
+    arrays = {array.name: array for array in step.arrays}
+    first = [dim for dim in arrays[step.output].dims[:1] if dim == Dim.of(*sorted(dim.names)[:1])]
+    for dim in first:
+        (name,) = dim.names
+        named = {
+            a.name: [n for n, d in enumerate(a.dims) if name in d.names] for a in arrays.values()
+        }
+        only_first = all(
+            places in ([], [0]) and (not places or arrays[array].dims[0] == dim)
+            for array, places in named.items()
+        )
+        held = [named[step.output], *(named[s.old] for s in step.states)]
+        sizes = [*(d for _, d in step.dims), *(d for d, _ in step.requires)]
+        if (
+            only_first
+            and all(held)
+            and all(name not in size.names for size in sizes)
+            and all(_element_by_element(s, name, named) for s in step.statements)
+        ):
+            return name
+    return None
+
+
+def _element_by_element(statement: Statement, name: str, named: Mapping[str, list[int]]) -> bool:
+    """Whether one variable runs along the dim, in the first place of whatever has it."""
+    var = statement.index[0].variable if named[statement.target] else None
+    if named[statement.target] and (var is None or var in statement.over):
+        return False
+    nodes = list(scalars(statement.body))
+    places = [(statement.target, statement.index)]
+    places += [(n.array, n.index) for n in nodes if isinstance(n, Load)]
+    for array, index in places:
+        if named[array] and index[0].variable != var:
+            return False
+        if any(v == var for entry in index[len(named[array]) :] for _, v in entry.terms):
+            return False
+    others = [n.dim for n in nodes if isinstance(n, Size)]
+    others += [v.dim for n in nodes if isinstance(n, IndexValue) for _, v in n.index.terms]
+    others += [v.dim for v in statement.over]
+    return all(name not in dim.names for dim in others)
 
 
 def room(step: Step) -> tuple[Dim, ...]:

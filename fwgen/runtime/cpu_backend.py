@@ -17,7 +17,7 @@ import torch
 from ..errors import InternalError
 from .build import load
 from .dense import Convert, conversion
-from .geometry import Geometry, Layout, Tensors, saved_shapes, sum_in_order
+from .geometry import Geometry, Layout, Residuals, Tensors, saved_shapes, sum_in_order
 from .pages import empty
 from .prepared import Result
 from .signature import Signature, StateSpec, TensorSpec
@@ -90,7 +90,10 @@ def _run(function: Any, arguments: Any) -> None:
 
 
 class Forward:
-    """A forward call, prepared for tensors of given shapes, strides and dtypes."""
+    """A forward call, prepared for tensors of given shapes, strides and dtypes.
+
+    `residuals` are their shapes and leading axes where they are not those of the call.
+    """
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class Forward:
         flat: Tensors,
         training: bool,
         want_final: bool,
+        residuals: Residuals | None = None,
     ) -> None:
         self.function, self.geometry, dtype = function, geometry, geometry.dtype
         plan = _Plan(signature, geometry)
@@ -116,7 +120,7 @@ class Forward:
             slot = plan.make(shape if want_final else None, "nh")
             if want_final:
                 self.made.append((slot, shape))
-        for shape, axes in saved_shapes(signature, geometry):
+        for shape, axes in residuals or saved_shapes(signature, geometry):
             slot = plan.make(shape if training else None, axes)
             if axes == "nh":  # checkpoints: the slot takes the place of batch and token alike
                 plan.values[slot + 2] = plan.values[slot + 1] if training else 0
@@ -279,11 +283,17 @@ class CpuBackend:
         return found
 
     def forward(
-        self, geometry: Geometry, flat: Tensors, training: bool, want_final: bool
+        self,
+        geometry: Geometry,
+        flat: Tensors,
+        training: bool,
+        want_final: bool,
+        residuals: Residuals | None = None,
     ) -> Forward:
         """A forward call prepared for tensors that look like these."""
-        function = self.library(geometry).fwgen_forward
-        return Forward(function, self.signature, self.layout, geometry, flat, training, want_final)
+        function, layout = self.library(geometry).fwgen_forward, self.layout
+        asked = (training, want_final, residuals)
+        return Forward(function, self.signature, layout, geometry, flat, *asked)
 
     def backward(self, geometry: Geometry, tensors: Tensors, wanted: Sequence[bool]) -> Backward:
         """A backward call prepared; `tensors`: the call, residuals, grad_y, grad_finals."""

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 
+from .pages import empty
 from .signature import Poly, Signature
 from .sizes import evaluate
 
 Tensors = Sequence[torch.Tensor | None]
+Residuals = Sequence[tuple[tuple[int, ...], str]]
+"""Shape and leading axes of each residual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,10 @@ def sum_in_order(tensor: torch.Tensor, axis: int) -> torch.Tensor:
     first, *others = tensor.unbind(axis)
     if not others:
         return first.contiguous()
-    total = first + others[0]
+    if first.device.type == "cpu":
+        total = torch.add(first, others[0], out=empty(first.shape, first.dtype, first.device))
+    else:
+        total = first + others[0]
     for part in others[1:]:
         total += part
     return total

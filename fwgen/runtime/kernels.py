@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import UnsupportedError
+from . import value_blocks
 from .arguments import check, check_values
 from .cpu_backend import CpuBackend
 from .geometry import Geometry, Layout, Tensors, groups, sum_in_order
@@ -158,8 +159,7 @@ class Kernels:
             asked = (training, want_final, plan.backend)
             return WithoutTokens(self.signature, self.layout, geometry, *asked)
         if plan.backend == "cpu":
-            prepared: Prepared = backend.forward(geometry, flat, training, want_final)
-            return prepared
+            return value_blocks.forward(backend, geometry, flat, training, want_final)
         return OnLists(backend, self.layout, geometry, training, want_final)
 
     def forward(self, flat: Tensors, options: Options, training: bool, want_final: bool) -> Result:
@@ -223,7 +223,7 @@ class Kernels:
         backend = self.backend(plan.backend)
         end = layout.length + len(signature.saved)
         if plan.backend == "cpu":
-            return geometry, backend.backward(geometry, tensors, wants)
+            return geometry, value_blocks.backward(backend, geometry, tensors, wants)
 
         def run(t: Tensors) -> Gradients:
             found: Gradients = backend.backward(

@@ -51,6 +51,8 @@ class Signature:
     `free_dims` is the order in which sizes are handed to kernels; `dims` holds derived ones (F).
     `room` holds sizes that must not be negative: what slices and fixed positions ask for.
     `constant` names inputs, params and states that nothing differentiable depends on.
+    `parallel_dim` is a dim along which every formula works element by element: the first axis of
+    the output, of every state, and of what else has it.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Signature:
     saved: tuple[Saved, ...] = ()
     constant: tuple[str, ...] = ()
     room: tuple[Poly, ...] = ()
+    parallel_dim: str | None = None
 
     @property
     def starts(self) -> tuple[TensorSpec, ...]:
@@ -100,6 +103,7 @@ class Signature:
             ),
             constant=tuple(data["constant"]),
             room=_dims(data["room"]),
+            parallel_dim=data["parallel_dim"],
         )
 
 

@@ -87,13 +87,14 @@ def saved_tensors(plan: CpuPlan) -> tuple[Saved, ...]:
 def _reals(array: Array) -> Dim:
     """Room for a state in any layout: one axis may be padded by less than 16 elements.
 
-    A matrix has columns that are 8 vectors longer than its rows (`fw::column`).
+    A matrix has columns that are 8 vectors longer than its rows (`fw::column`). Where the first
+    axis is a multiple of 16, so is the room: blocks of the axis have equal parts of it.
     """
     if not array.dims:
         return ONE
     if len(array.dims) == 2:
-        return (array.dims[0] + 15) * (array.dims[1] + 8)
-    total = array.dims[-1] + 15
+        return (array.dims[0] + 16) * (array.dims[1] + 8)
+    total = array.dims[-1] + 16
     for dim in array.dims[:-1]:
         total = total * dim
     return total
