@@ -252,18 +252,7 @@ def _loop(
     if positional:
         lines.append(f"    start = torch.as_tensor(position, device={batch}.device).reshape(-1, 1)")
     tokens = [names[a.name] for a in by_role["input"]]
-    unbound = ", ".join(f"{name}.unbind(1)" for name in tokens)
-    if len(tokens) == 1:
-        head = f"{tokens[0]}_t"
-        source = unbound
-    else:
-        head = ", ".join(f"{name}_t" for name in tokens)
-        source = f"zip({unbound}, strict=True)"
-    if positional:
-        head, source = (
-            f"index, {'(' + head + ')' if len(tokens) > 1 else head}",
-            f"enumerate({source})",
-        )
+    head, source = _tokens(tokens, positional)
     lines += ["    outputs = []", *_wrapped_for(head, source)]
     results = ", ".join(["out", *(names[s.old] for s in step.states)])
     given = [f"{a}_t" if a in tokens else ("start + index" if a == "t" else a) for a in arguments]
@@ -279,6 +268,17 @@ def _loop(
         f"    return torch.stack(outputs, 1), {{{final}}}",
     ]
     return lines
+
+
+def _tokens(inputs: Sequence[str], positional: bool) -> tuple[str, str]:
+    """What the loop over tokens binds, and what it runs over."""
+    source = ", ".join(f"{name}.unbind(1)" for name in inputs)
+    head = ", ".join(f"{name}_t" for name in inputs)
+    if len(inputs) > 1:
+        source = f"zip({source}, strict=True)"
+    if not positional:
+        return head, source
+    return f"index, {f'({head})' if len(inputs) > 1 else head}", f"enumerate({source})"
 
 
 def _wrapped_for(head: str, source: str) -> list[str]:

@@ -113,7 +113,7 @@ def test_fault_of_ours_is_exit_3(rule: Path, capsys: Any, monkeypatch: Any) -> N
 
 
 def test_compile_json(rule: Path, capsys: Any) -> None:
-    code, out, _ = run(capsys, "compile", rule.name, "-o", "kernels", "--json")
+    code, out, _ = run(capsys, "compile", rule.name, "--out", "kernels", "--json")
     document = json.loads(out)
     assert code == 0 and document["name"] == "my_delta"
     assert document["targets"] == ["cpu", "triton"] and document["forms"][0] == "recurrent"
