@@ -16,13 +16,16 @@ class Sink:
         self.statements: list[Statement] = []
         self.generated: set[str] = set()
         self._known: dict[object, str] = {}
+        self._numbers: dict[str, int] = {}
 
     def fresh(self, stem: str) -> str:
         """An unused array name that starts with `stem`."""
-        name, number = stem, 0
+        number = self._numbers.get(stem, 0)
+        name = f"{stem}_{number}" if number else stem
         while name in self.arrays:
             number += 1
             name = f"{stem}_{number}"
+        self._numbers[stem] = number
         return name
 
     def add(self, statement: Statement) -> None:

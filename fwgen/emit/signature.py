@@ -59,7 +59,7 @@ def parallel_dim(step: Step) -> str | None:
     own: nothing sums over it, reads its size or a position in it, or has it in another place.
     """
     arrays = {array.name: array for array in step.arrays}
-    first = [dim for dim in arrays[step.output].dims[:1] if dim == Dim.of(*sorted(dim.names)[:1])]
+    first = [d for d in arrays[step.output].dims[:1] if [d] == [Dim.of(n) for n in d.names]]
     for dim in first:
         (name,) = dim.names
         named = {

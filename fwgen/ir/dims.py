@@ -34,7 +34,10 @@ class Dim:
         return Dim(tuple((m, total[m]) for m in order if total[m]))
 
     def __add__(self, other: Dim | int) -> Dim:
-        return Dim._collect([*self.terms, *Dim.of(other).terms])
+        added = Dim.of(other)
+        if not self.terms or not added.terms:
+            return self if self.terms else added
+        return Dim._collect([*self.terms, *added.terms])
 
     def __neg__(self) -> Dim:
         return Dim(tuple((m, -c) for m, c in self.terms))

@@ -198,6 +198,9 @@ class _Checker:
 
     def check_bounds(self, index: Index, dim: Dim) -> None:
         """Reject what is out of bounds for all sizes; the rest is checked at the call."""
+        plain = index.variable
+        if plain is not None and plain.dim == dim:
+            return None
         if index.modulo is not None:
             beyond = index.modulo - dim
             return self.require(not never_negative(beyond - 1), "modulo exceeds the axis")

@@ -21,7 +21,15 @@ def scalars(expression: Scalar) -> Iterator[Scalar]:
 
 def loads(expression: Scalar) -> list[Load]:
     """The element accesses of an expression, in order, repeated ones included."""
-    return [node for node in scalars(expression) if isinstance(node, Load)]
+    found: list[Load] = []
+    todo = [expression]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Load):
+            found.append(node)
+        elif isinstance(node, Apply):
+            todo += reversed(node.args)
+    return found
 
 
 def reads(statement: Statement) -> list[str]:

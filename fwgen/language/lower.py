@@ -225,8 +225,7 @@ def _inferable(found: Declarations) -> frozenset[str]:
         tensors = (t for t in found.tensors.values() if t.kind in kinds)
         return {name for t in tensors for dim in t.dims for name in dim.names}
 
-    learned = {n for t in found.of("state") if t.init is None for d in t.dims for n in d.names}
-    return frozenset(names(("state",)) - names(("input",)) - learned)
+    return frozenset(names(("state",)) - names(("input",)))
 
 
 def _integers(arrays: tuple[Array, ...], statements: tuple[Statement, ...]) -> tuple[Array, ...]:

@@ -9,6 +9,7 @@ from fwgen.ir.dims import Dim
 from fwgen.ir.fresh import Names
 from fwgen.ir.nodes import Apply, Array, Backward, Const, Index, Load, Scalar, Statement, Step, Var
 from fwgen.ir.walk import rename, substitute
+from fwgen.schedule.copies import moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def adjoint(backward: Backward) -> Adjoint:
             old = names.fresh(f"d_{state.old}", "")
             arrays.append(Array(old, dims, "local"))
             statements.append(_fill(old, dims))
-        if any(s.target == seed for s in statements):
+        if any(s.target == seed for s in statements) or moves(statements, seed, old):
             whole = Array(names.fresh(f"{seed}_total"), dims, "local", of=seed)
             arrays.append(whole)
             statements = _closed(statements, seed, whole)
@@ -74,7 +75,7 @@ def _closed(statements: Sequence[Statement], seed: str, whole: Array) -> list[St
     """Accumulate onto a copy of the seed, and read that copy."""
     copy = _fill(whole.name, whole.dims)
     copy = replace(copy, body=Load(seed, copy.index), accumulate=True)
-    first = next(n for n, s in enumerate(statements) if s.target == seed)
+    first = next((n for n, s in enumerate(statements) if s.target == seed), 0)
     renamed = [rename(s, {seed: whole.name}) for s in statements]
     return [*renamed[:first], copy, *renamed[first:]]
 

@@ -29,10 +29,13 @@ def shared(
     wanted = {n for s in second for n in (s.target, *reads(s))}
     known = _has(step, wanted, saved)
     known = {n for n in known if len(arrays[n].dims) < 2}
+    makers: dict[str, list[Statement]] = {}
+    for statement in first:
+        makers.setdefault(statement.target, []).append(statement)
     moved: dict[int, Statement] = {}
     for statement in first:
         if statement.target in wanted and arrays[statement.target].dims:
-            found = _products(statement.target, first, arrays, known, step)
+            found = _products(statement.target, makers, arrays, known, step)
             moved |= {id(s): s for s in found or ()}
     again = tuple(s for s in first if id(s) in moved)
     kept = list(first)
@@ -53,20 +56,20 @@ def _has(step: Step, wanted: Collection[str], saved: Collection[str]) -> set[str
 
 def _products(
     name: str,
-    first: Sequence[Statement],
+    makers: Mapping[str, Sequence[Statement]],
     arrays: Mapping[str, Array],
     known: Collection[str],
     step: Step,
 ) -> list[Statement] | None:
     """The statements that make a whole vector of known ones and of scalars; None if others do."""
-    makers = [s for s in first if s.target == name]
-    if len(makers) != 1 or makers[0].over or leaves_part(makers[0], arrays[name]):
+    own = makers.get(name, ())
+    if len(own) != 1 or own[0].over or leaves_part(own[0], arrays[name]):
         return None
-    found = [makers[0]]
-    for source in reads(makers[0]):
+    found = [own[0]]
+    for source in reads(own[0]):
         if source in known or _is_cheap(source, arrays, step):
             continue
-        more = _products(source, first, arrays, known, step) if arrays[source].dims else None
+        more = _products(source, makers, arrays, known, step) if arrays[source].dims else None
         if more is None:
             return None
         found += more

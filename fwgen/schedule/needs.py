@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fwgen.ir.nodes import Statement
 from fwgen.ir.walk import reads
 from fwgen.schedule.plan import Kernel, statements_of
 
@@ -42,14 +41,14 @@ class _Graph:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.arrays = {a.name: a for a in kernel.arrays}
-        self.writers: dict[Place, list[tuple[int | None, Statement]]] = {}
-        """The statements of a sweep that write an array; None for what runs once at its end."""
+        self.writers: dict[Place, list[tuple[int | None, list[str]]]] = {}
+        """Phase and reads of each statement that writes an array; None: once, at a sweep's end."""
         for number, sweep in enumerate(kernel.sweeps):
             phases = enumerate(map(statements_of, sweep.phases))
             for phase, statements in (*phases, (None, sweep.finale)):
                 for statement in statements:
                     own = self.writers.setdefault((number, statement.target), [])
-                    own.append((phase, statement))
+                    own.append((phase, reads(statement)))
 
     def behind(self, places: Iterable[Place]) -> set[tuple[int, int]]:
         """The phases that the values of arrays depend on."""
@@ -60,8 +59,8 @@ class _Graph:
                 continue
             seen.add(place)
             number = place[0]
-            for phase, statement in self.writers.get(place, ()):
-                open_ += [(number, array) for array in reads(statement)]
+            for phase, read in self.writers.get(place, ()):
+                open_ += [(number, array) for array in read]
                 if phase is not None:
                     found.add((number, phase))
             open_ += self.sources(place)

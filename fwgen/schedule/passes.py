@@ -106,8 +106,9 @@ class _Planner:
 
     def add(self, statement: Statement) -> None:
         sources = self.names[id(statement)] = {*reads(statement), statement.target}
-        waits = [n for n, p in enumerate(self.passes) if sources.intersection(p.blocks)]
-        after = max(waits, default=-1)
+        after = len(self.passes) - 1
+        while after >= 0 and sources.isdisjoint(self.passes[after].blocks):
+            after -= 1
         place = self._wide_place if self.is_large(statement) else self._narrow_place
         home, var = place(statement, after)
         home.add(statement, var, self.axes(statement))

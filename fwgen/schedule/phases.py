@@ -40,19 +40,41 @@ def phases(
     A statement is part of a scan when the carry needs it, or when it touches a matrix of the scan
     (matrices have no row per token). `stored` arrays get a row per token whatever their rank.
     `together` names more matrices; all that touch one then run in one scan with all carries.
-    Every array is complete before a later phase reads it.
+    Every array is complete before a later phase reads it, and a matrix that a scan carries is read
+    and written in that scan alone.
     """
     form = _Form(reverse, history, lane_axis, tuple(stored))
-    choices = [[list(carries)]] if together else [_groups(statements, carries), [list(carries)]]
+    choices = [[list(carries)]]
+    if not together:
+        choices = [_parted(statements, _groups(statements, carries), arrays, stored), *choices]
     for groups in choices:
-        owner: dict[int, int] = {}
-        for number, group in enumerate(groups):
-            for index in _scan_members(statements, group, arrays, stored, together):
-                owner.setdefault(index, number)
+        owner = {
+            index: number
+            for number, group in enumerate(groups)
+            for index in _scan_members(statements, group, arrays, stored, together)
+        }
         found = _sequence(statements, groups, owner, arrays, form)
         if found is not None:
             return found
     raise InternalError("the statements of a token cannot be divided into batches and scans")
+
+
+def _parted(
+    statements: Sequence[Statement],
+    groups: list[list[Carry]],
+    arrays: Mapping[str, Array],
+    stored: Collection[str],
+) -> list[list[Carry]]:
+    """The groups, those made one that have a statement in common: it has matrices of both."""
+    while len(groups) > 1:
+        members = [set(_scan_members(statements, g, arrays, stored, ())) for g in groups]
+        pairs = [(a, b) for b in range(len(groups)) for a in range(b) if members[a] & members[b]]
+        if not pairs:
+            break
+        a, b = pairs[0]
+        rest = [group for n, group in enumerate(groups) if n not in (a, b)]
+        groups = [*rest[:a], [*groups[a], *groups[b]], *rest[a:]]
+    return groups
 
 
 def _groups(statements: Sequence[Statement], carries: Sequence[Carry]) -> list[list[Carry]]:

@@ -6,7 +6,7 @@ from fwgen import RuleError, load_rule
 from fwgen.ir.nodes import Step
 from fwgen.ir.text import dump
 from fwgen.ir.verify import verify
-from fwgen.language import derived_dims
+from fwgen.language import derived_dims, lower
 
 HEAD = "inputs: {q: K, k: K, v: V, g: scalar, m: [N, K], flag: scalar}\nstate: {W: [V, F]}\n"
 
@@ -180,3 +180,16 @@ def test_derived_sizes_name_their_constants(phi, constants, shown, tmp_path):
         "update: W = W + outer(v, phi(k))\noutput: W @ phi(q)\n"
     )
     assert {name: str(dim) for name, dim in derived_dims(load_rule(path)).items()} == {"F": shown}
+
+
+@pytest.mark.parametrize("init", ["0", "0.5", "param"])
+def test_a_size_of_a_map_is_inferred_whatever_a_state_starts_from(init, tmp_path):
+    path = tmp_path / "learned.yaml"
+    path.write_text(
+        "name: learned\ninputs: {q: K, v: V}\n"
+        f"state: {{W: {{dims: [V, F], init: {init}}}}}\n"
+        "feature_map:\n  phi(x): concat(relu(x), relu(-x))\n"
+        "update: W = W + outer(v, phi(q))\noutput: W @ phi(q)\n"
+    )
+    (size,) = [str(dim) for name, dim in lower(load_rule(path)).dims if name == "F"]
+    assert size == "2*K"

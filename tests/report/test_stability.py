@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from fwgen.algebra.normal import normalise
+from fwgen.commands.report import report_latex, report_text
 from fwgen.commands.report.blocks import plain
 from fwgen.commands.report.stability import stability
+from fwgen.driver import compile_rule
 from fwgen.language import list_rules, load_rule, lower
 
 DELTA = """\
@@ -141,3 +143,22 @@ def test_what_has_no_finite_value_is_no_fault_of_the_report(factor: str, tmp_pat
     path = tmp_path / "small.yaml"
     path.write_text(DELTA % f"W = W + outer(v, {factor})", encoding="utf-8")
     assert any(line.startswith("W: ") for line in notes(path))
+
+
+COUNTS = ("0.9 * c + b", "c + b", "c + 1", "exp(-abs(b)) * c", "b", "maximum(c, b)", "1")
+
+
+@pytest.mark.parametrize("update", COUNTS)
+def test_states_that_are_one_number(update: str, tmp_path: Path) -> None:
+    path = tmp_path / "counter.yaml"
+    path.write_text(
+        "name: counter\ninputs: {b: scalar}\nstate: {c: scalar}\n"
+        f"update: c = {update}\noutput: c\n"
+    )
+    compilation = compile_rule(load_rule(path), ("cpu",))
+    assert "c: " in report_text(compilation) and "c" in report_latex(compilation)
+
+
+def test_a_rule_of_many_steps_nests_no_deeper(tmp_path: Path) -> None:
+    steps = [f"W = W + {n} * beta * outer(v - W @ k, k)" for n in range(1, 400)]
+    assert "W: " in of_update(tmp_path, *steps)

@@ -52,7 +52,7 @@ class Matrix:
     def _scaled(self, link: Link, before: Math) -> Math:
         """A decay alone: a scalar in front, a diagonal on its side; a vector element-wise."""
         parts = [self.product(link.scale)] if link.scale else []
-        *value, key = link.sides
+        *value, key = link.sides or ((),)  # a scalar has no sides
         if value and value[0]:
             parts.append(self._diagonal(value[0]))
         if not value and key:
@@ -110,9 +110,9 @@ class Matrix:
             parts.append(self.side(write.wide))
         elif len(write.sides) == 2:
             parts += [self.side(write.sides[0]), _transposed(self.side(write.sides[1]))]
-        else:
+        elif write.sides:
             parts.append(self.side(write.sides[0], bare=not parts))
-        return _spaced(*parts)
+        return _spaced(*parts) if parts else Math("1", "1")
 
     def _diagonal(self, factors: Factors) -> Math:
         inner = self.side(factors, bare=True, alone=True)
