@@ -60,7 +60,7 @@ def add(subparsers: Any) -> None:
         "-o",
         "--out",
         metavar="FOLDER",
-        type=Path,
+        type=_folder,
         default=Path("generated"),
         help="where the package's folder goes (default: generated)",
     )
@@ -87,6 +87,13 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if not fresh")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _folder(text: str) -> Path:
+    """The path of a folder; argparse reports the error's text."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected the path of a folder, found {text!r}")
+    return Path(text)
 
 
 def _package_name(text: str) -> str:

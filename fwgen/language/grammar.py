@@ -7,7 +7,7 @@ import ast
 from fwgen.language import tree
 from fwgen.language.refusals import refusal
 from fwgen.language.source import Report, Span, Text
-from fwgen.language.syntax import DEEPEST, plain, python_lines
+from fwgen.language.syntax import DEEPEST, python_lines
 
 LONGEST = 400
 LARGEST = 10**308
@@ -41,8 +41,6 @@ def parse(text: Text, report: Report) -> tuple[tree.Statement, ...] | None:
     """
     if not text.value.strip():
         report.error(text.span(), "a formula is missing here")
-        return None
-    if not plain(text, report):
         return None
     module, faulty = python_lines(text, report)
     if module is None:

@@ -110,7 +110,7 @@ class _Reader:
             good = self.claim(key)
             value = parse_number(node.value) if isinstance(node, Text) else None
             if value is None:
-                shown = node.value if isinstance(node, Text) else "this"
+                shown = node.value if isinstance(node, Text) else "a collection"
                 self.report.error(span_of(node), f"`{shown}` is not a finite number")
                 self.found.faulty.add(key.value)
             elif good:
@@ -155,7 +155,7 @@ class _Reader:
             if key.value == "dims":
                 dims = self.dims(value)
             elif key.value == "init":
-                text = value.value if isinstance(value, Text) else "this"
+                text = value.value if isinstance(value, Text) else "a collection"
                 number = parse_number(text)
                 init = None if text == "param" else float(number or 0)
                 if text != "param" and number is None:

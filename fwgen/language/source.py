@@ -129,3 +129,14 @@ def fail(span: Span, message: str, hint: str | None = None) -> RuleError:
     report = Report()
     report.error(span, message, hint)
     return RuleError(list(report.errors.values()))
+
+
+def left_open(line: str) -> int | None:
+    """Where the innermost bracket stands that a line opens and does not close."""
+    opened: list[int] = []
+    for place, letter in enumerate(line.partition("#")[0]):
+        if letter in "([{":
+            opened.append(place)
+        elif letter in ")]}" and opened:
+            opened.pop()
+    return opened[-1] if opened else None

@@ -29,6 +29,9 @@ def rounds(ev: Evaluator, node: tree.Range) -> range | None:
             return None
         bounds.append(number)
     count = bounds[-1] - bounds[-2]
+    if count < 0:
+        ev.error(node.span, f"`range` ends at {bounds[-1]}, before its start {bounds[-2]}")
+        return None
     if count > LONGEST:
         ev.error(node.span, f"`range` has {count} rounds; at most {LONGEST} are unrolled")
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fwgen.language.source import Report, SourceFile, Span, Text, fail
+from fwgen.language.source import Report, SourceFile, Span, Text, fail, left_open
 
 MOST_BYTES = 64 * 1024
 DEEPEST = 100
@@ -180,6 +180,10 @@ def _scalar(file: SourceFile, event: yaml.ScalarEvent, span: Span) -> Text:
             places.append((offset + 1, len(raw) - len(content) + 1))
         return Text(file, value, tuple(places))
     if last != first:
+        opened = left_open(file.lines[first][: start_mark.column])
+        if opened is not None and not event.style:
+            bracket = Span(file, first + 1, opened + 1)
+            raise fail(bracket, f"this `{file.lines[first][opened]}` is not closed on its line")
         raise fail(span, "a plain or quoted text ends on its line", "use `|` for several lines")
     if not event.style:
         return Text(file, event.value, ((first + 1, span.column),))

@@ -141,7 +141,7 @@ def _group(kind: str, names: Sequence[str], given: Any) -> list[Any]:
 def _positions(position: int, first: Any, cu_seqlens: Any) -> Any:
     """The position of every sequence as a tensor."""
     if not 0 <= position < 2**63:
-        raise ArgumentError(f"position: expected a token index, at least 0, found {position}")
+        raise ArgumentError(f"position: expected a token index, 0 to 2^63 - 1, found {position}")
     like = first if isinstance(cu_seqlens, type(None)) else cu_seqlens
     if not isinstance(like, torch.Tensor) or like.dim() < 1:
         return None  # the checks of that tensor will say what is wrong

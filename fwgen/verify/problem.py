@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,9 @@ from fwgen.runtime.signature import Poly, Signature
 from fwgen.verify.draws import transform
 
 Tensors = dict[str, torch.Tensor]
+Sizes = tuple[tuple[str, int], ...]
+MOST_GROWTH = 2000
+"""Steps by which drawn sizes may grow until a rule has room."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Case:
     `grouped`: the first input has one head. `lengths`: of the sequences packed into one row, or ().
     """
 
-    sizes: tuple[tuple[str, int], ...]
+    sizes: Sizes
     draws: tuple[tuple[str, str], ...]
     batch: int = 1
     tokens: int = 1
@@ -104,6 +107,23 @@ def draw(signature: Signature, case: Case) -> Problem:
         weights,
         _options(signature, case),
     )
+
+
+def with_room(room: Sequence[Poly], drawn: Sizes) -> Sizes:
+    """The sizes, or larger ones where something of the rule asks for more: `x[29]` for 30.
+
+    What cannot be had by growing is left as it is: the call then says what is wrong.
+    """
+    sizes = dict(drawn)
+    for _ in range(MOST_GROWTH):
+        short = [size for size in room if evaluate(size, sizes) < 0]
+        if not short:
+            break
+        grows = [names for names, factor in short[0] if factor > 0 and names]
+        if not grows:
+            break
+        sizes[grows[0][0]] += 1
+    return tuple(sizes.items())
 
 
 def evaluate(dim: Poly, sizes: Mapping[str, int]) -> int:

@@ -14,7 +14,7 @@ from hypothesis.errors import HypothesisException
 from fwgen.errors import ArgumentError
 from fwgen.runtime.op import CompiledRule
 from fwgen.verify.compare import Row, compare
-from fwgen.verify.problem import Case, collect, draw
+from fwgen.verify.problem import Case, collect, draw, with_room
 
 Draws = tuple[tuple[str, str], ...]
 LARGEST = 1e6
@@ -63,7 +63,8 @@ def strategy(op: CompiledRule, draws: Draws, backend: str) -> st.SearchStrategy[
     small = backend == "triton" and not torch.cuda.is_available()
     dtypes = ["float32"] if backend == "triton" else ["float32", "float64"]
     size = st.integers(1, 5 if small else 20)
-    sizes = st.tuples(*(st.tuples(st.just(d), size) for d in op.signature.free_dims))
+    drawn = st.tuples(*(st.tuples(st.just(d), size) for d in op.signature.free_dims))
+    sizes = drawn.map(lambda sizes: with_room(op.signature.room, sizes))
     lengths = st.lists(st.integers(0, 7), min_size=1, max_size=4).map(tuple)
     return st.builds(
         Case,

@@ -77,6 +77,7 @@ FAULTS = {
     "prev of an expression": ("dot(z, ", "dot(prev(z + 1), ", 27, "z + 1", "bare name"),
     "empty range": ("range(1, nu + 1)", "range(nu, nu)", 20, "range(nu, nu)", "empty"),
     "range over a size": ("range(1, nu + 1)", "range(K)", 20, "range(K)", "not a constant"),
+    "range backwards": ("range(1, nu + 1)", "range(-nu)", 20, "range(-nu)", "before its start"),
     "long range": ("range(1, nu + 1)", "range(10**6)", 20, "range(10**6)", "rounds"),
     "loop variable": ("for i in", "for x in", 20, "x", "shadows"),
     "einsum without result": ("W @ phi(q)", 'einsum("ij", W)', 26, '"ij"', "result is missing"),
@@ -264,6 +265,21 @@ def test_lines_that_are_no_formulas_hide_no_other_fault(tmp_path):
     assert [fault.line for fault in found] == [19, 22, 23, 24, 26, 29]
     assert [fault.marked for fault in found][:2] == ["(", "("]
     assert found[4].marked == "kff"
+
+
+def test_letters_of_another_script_hide_no_other_fault(tmp_path):
+    text = SOUND.replace("v - W @ kf, kf", "v - W @ kf, \u03ba").replace(
+        "z = z + kf", "z = z + kff"
+    )
+    found = faults(text.replace("u * t", "u * tt"), tmp_path)
+    assert [(fault.line, fault.marked) for fault in found] == [
+        (23, "\u03ba"),
+        (24, "kff"),
+        (27, "tt"),
+    ]
+    inside = SOUND.replace("outer(v - W @ kf, kf)", "outer(v - W @ kf,\n    \u03ba)")
+    (fault,) = faults(inside, tmp_path)
+    assert fault.marked == "\u03ba"
 
 
 def test_a_key_that_occurs_twice_hides_no_other_fault(tmp_path):
