@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,19 @@ class Compilation:
     sources: Mapping[str, str]
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the search for unused cycles, a tenth of the time of long rules, which finds none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
 def compile_rule(
     rule: Rule,
     targets: Sequence[str] = TARGETS,

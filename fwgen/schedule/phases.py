@@ -44,15 +44,10 @@ def phases(
     and written in that scan alone.
     """
     form = _Form(reverse, history, lane_axis, tuple(stored))
-    choices = [[list(carries)]]
-    if not together:
-        choices = [_parted(statements, _groups(statements, carries), arrays, stored), *choices]
-    for groups in choices:
-        owner = {
-            index: number
-            for number, group in enumerate(groups)
-            for index in _scan_members(statements, group, arrays, stored, together)
-        }
+    choices = [] if together else [_groups(statements, carries)]
+    for wanted in (*choices, [list(carries)]):
+        groups, members = _parted(statements, wanted, arrays, stored, together)
+        owner = {index: number for number, own in enumerate(members) for index in own}
         found = _sequence(statements, groups, owner, arrays, form)
         if found is not None:
             return found
@@ -64,17 +59,21 @@ def _parted(
     groups: list[list[Carry]],
     arrays: Mapping[str, Array],
     stored: Collection[str],
-) -> list[list[Carry]]:
-    """The groups, those made one that have a statement in common: it has matrices of both."""
-    while len(groups) > 1:
-        members = [set(_scan_members(statements, g, arrays, stored, ())) for g in groups]
-        pairs = [(a, b) for b in range(len(groups)) for a in range(b) if members[a] & members[b]]
+    together: Collection[str],
+) -> tuple[list[list[Carry]], list[list[int]]]:
+    """The groups and the statements of their scans.
+
+    Groups that have a statement in common are made one: it has matrices of both.
+    """
+    while True:
+        members = [_scan_members(statements, g, arrays, stored, together) for g in groups]
+        known = [set(own) for own in members]
+        pairs = [(a, b) for b in range(len(groups)) for a in range(b) if known[a] & known[b]]
         if not pairs:
-            break
+            return groups, members
         a, b = pairs[0]
         rest = [group for n, group in enumerate(groups) if n not in (a, b)]
         groups = [*rest[:a], [*groups[a], *groups[b]], *rest[a:]]
-    return groups
 
 
 def _groups(statements: Sequence[Statement], carries: Sequence[Carry]) -> list[list[Carry]]:
@@ -107,17 +106,16 @@ def _scan_members(
     required |= {id(s) for s in statements if s.target in after}
     matrices = {name for name in before | after if len(arrays[name].dims) > 1}
     matrices.update(together)
+    mentions = [(statement.target, *reads(statement)) for statement in statements]
     found: set[int] = set()
     size = -1
     while size < len(found):
         size = len(found)
         for number, statement in enumerate(statements):
-            if matrices.intersection([*reads(statement), statement.target]):
-                found.add(number)
-            if id(statement) in required:
+            if not matrices.isdisjoint(mentions[number]) or id(statement) in required:
                 found.add(number)
             if number in found:
-                named = [arrays[n] for n in (statement.target, *reads(statement))]
+                named = [arrays[n] for n in mentions[number]]
                 matrices |= {a.name for a in named if _inner_matrix(a)} - set(stored)
         found |= _between(statements, found, before)
     return sorted(found)
