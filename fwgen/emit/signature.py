@@ -84,13 +84,14 @@ def parallel_dim(step: Step) -> str | None:
 def _element_by_element(statement: Statement, name: str, named: Mapping[str, list[int]]) -> bool:
     """Whether one variable runs along the dim, in the first place of whatever has it."""
     var = statement.index[0].variable if named[statement.target] else None
-    if named[statement.target] and (var is None or var in statement.over):
+    whole = var is not None and var.dim == Dim.of(name) and var not in statement.over
+    if named[statement.target] and not whole:
         return False
     nodes = list(scalars(statement.body))
     places = [(statement.target, statement.index)]
     places += [(n.array, n.index) for n in nodes if isinstance(n, Load)]
     for array, index in places:
-        if named[array] and index[0].variable != var:
+        if named[array] and (not whole or index[0].variable != var):
             return False
         if any(v == var for entry in index[len(named[array]) :] for _, v in entry.terms):
             return False

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import fwgen
 import problems
 from contract_rules import compiled, packed_problem, with_sizes, witness
 from fwgen.runtime import value_blocks
@@ -55,6 +56,33 @@ def test_which_rules_have_values_that_nothing_joins():
     assert {"deltanet", "gated_delta", "gla", "sum", "rwkv7", "mamba2", "elstm"} <= set(PARTED)
     # a learned norm over the values, states without values, a read of the values by the keys
     assert not {"ttt_linear", "linear_attention", "recurrent_delta", "srwm"} & set(PARTED)
+
+
+READS = {
+    "values alone": ("W @ q", "V"),
+    "one of the values": ("v[0] * (W @ q)", None),
+    "a number of one of the values": ("first * (W @ q)", None),
+    "the last value": ("(W @ q) + v[size(V) - 1]", None),
+    "neighbours": ("W @ q + roll(v, 1)", None),
+    "all values": ("W @ q * sum(v)", None),
+    "how many values": ("W @ q / size(V)", None),
+    "where a value is": ("(W @ q) * concat(v[0:1], v[1:size(V)])", None),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_joins_values(name, tmp_path):
+    output, dim = READS[name]
+    path = tmp_path / "reads.yaml"
+    line = "  first = tanh(v[0])\n" if "first" in output else ""
+    path.write_text(
+        "name: reads\ninputs: {q: K, k: K, v: V}\nstate: {W: [V, K]}\n"
+        f"update: W = 0.9 * W + outer(v, k)\noutput: |\n{line}  {output}\n"
+    )
+    op = fwgen.compile(path)
+    assert op.signature.parallel_dim == dim
+    x = [torch.randn(1, 300, 1, n) for n in (4, 4, 128)]
+    torch.testing.assert_close(op(*x)[0], op.reference(*x)[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -58,9 +58,8 @@ class Bounds:
         positive = {s.old: s.new for s in step.states if s.init is not None and s.init >= 0}
         while True:
             self._known = dict.fromkeys(positive, POSITIVE)
-            for (
-                name
-            ) in self.definitions:  # in order, so that nothing nests as deep as a rule is long
+            # In order, so that nothing nests as deep as a rule is long.
+            for name in self.definitions:
                 self.array(name)
             fallen = [old for old, new in positive.items() if self.array(new).low < 0]
             if not fallen:
