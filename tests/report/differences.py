@@ -62,7 +62,7 @@ class Printed:
         shapes = {name: self.values[name].shape for name, _ in backward.seeds}
         self.weights = {name: numbers(rng.standard_normal(s)) for name, s in shapes.items()}
         self.values |= {seed: self.weights[name].copy() for name, seed in backward.seeds}
-        rest.run(self.values, self.frozen, record=False)
+        rest.run(self.values)
 
     def loss(self, moved: Values) -> Number:
         scratch = {n: x.copy() for n, x in self.blank.items()} | self.given | moved

@@ -86,7 +86,8 @@ class Page:
     def run(self, values: Values, frozen: Frozen | None = None, record: bool = True) -> None:
         """Carry out every line on `values`, which has all targets already.
 
-        The values of `stop_gradient(x)` are recorded in `frozen`, or with `record=False` are those.
+        The values of `stop_gradient(x)` are recorded in `frozen`, or with `record=False` are those:
+        the same equations are run again, at another point.
         """
         run = _Run(values, self.sizes, self.t, {} if frozen is None else frozen, record)
         for equation in self.equations:
@@ -136,7 +137,11 @@ class _Term:
         self.fold, self.over = (found[1], list(found[2])) if found else (None, [])
         self.text = text[found.end() :] if found else text
         self.accesses = list(_accesses(self.text))
-        self.code = compile(_lazy(_python(self.text)), "<term>", "eval")
+        numbered = itertools.count()
+        text = re.sub(
+            r"\bstop_gradient\(", lambda _: f"stop_gradient({next(numbered)}, ", _python(self.text)
+        )
+        self.code = compile(_lazy(text), "<term>", "eval")
 
     def value(self, point: Mapping[str, int], run: _Run, ranges: Mapping[str, str]) -> Number:
         if self.fold is None:
@@ -147,8 +152,8 @@ class _Term:
         return -found if self.negative else found
 
     def _at(self, point: Mapping[str, int], run: _Run) -> Number:
-        def stop_gradient(x: Number) -> Number:
-            key = (self.text, *sorted(point.items()))
+        def stop_gradient(place: int, x: Number) -> Number:
+            key = (self.text, place, *sorted(point.items()))
             if run.record:
                 run.frozen[key] = x
             return run.frozen[key]

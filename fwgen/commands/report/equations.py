@@ -56,7 +56,8 @@ def equations(
         group = groups[statement.target]
         whole = all(_whole(other, dims[statement.target]) for other in group)
         if not statement.accumulate or not whole:
-            adds = statement.accumulate and not _apart(group)
+            begun = statement.target in incoming or not _apart(group)
+            adds = statement.accumulate and begun
             found.append(_equation(statement.target, [statement], adds, dims))
         elif statement is group[-1]:
             adds = statement.target in incoming
