@@ -116,4 +116,8 @@ def compile_flags(
         # Values that these two carry across the loops over tokens take the registers of the loops
         # over the state, which then load and store: up to a third of a backward's time.
         flags += ["-fno-gcse", "-fno-tree-pre"]
+        if fixed:
+            # A scan over blocks is a function to the compiler, and slower by a sixth where it is left
+            # one because what calls it is large already.
+            flags += ["--param", "large-function-insns=8000"]
     return flags

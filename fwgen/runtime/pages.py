@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import functools
+import itertools
 import math
 import mmap
 import os
@@ -26,12 +27,20 @@ SMALLEST = 1 << 20
 """Bytes; smaller results stay with PyTorch's allocator, which does not give them back."""
 WASTE = 1.25
 """How much larger than what is asked for a block may be."""
-STEP, STEPS = 1088, 7
-"""Results begin at different places in their pages: where the addresses of many tensors agree
-modulo 4 KB, their rows push each other out of the cache."""
+STARTS = tuple(64 + 256 * n for n in (4, 2, 6, 1, 5, 3, 7))
+"""Where results begin in their blocks, in turn: rows whose addresses agree modulo 2 KB push each other
+out of the cache. PyTorch's own large tensors all begin at 64; the first ones lie furthest apart."""
 
-_free: list[mmap.mmap] = []
-_returned: collections.deque[mmap.mmap] = collections.deque()
+
+class _Block(mmap.mmap):
+    """Memory of a result, which begins at `start`."""
+
+    start: int
+
+
+_starts = itertools.cycle(STARTS)
+_free: list[_Block] = []
+_returned: collections.deque[_Block] = collections.deque()
 _lock = Lock()
 
 
@@ -41,8 +50,8 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> tor
     size = count * dtype.itemsize
     if size < SMALLEST or not most_kept() or _poisoned():
         return torch.empty(shape, dtype=dtype, device=device)
-    block = _taken(size + STEP * STEPS)
-    memory = (ctypes.c_char * size).from_buffer(block, STEP * (id(block) // 64 % STEPS))
+    block = _taken(size + max(STARTS))
+    memory = (ctypes.c_char * size).from_buffer(block, block.start)
     weakref.finalize(memory, _give, block).atexit = False
     storage = torch.frombuffer(memory, dtype=dtype).untyped_storage()
     # No view of another tensor, which autograd would not let anybody change in place.
@@ -68,17 +77,20 @@ def _poisoned() -> bool:
     return filled and torch.are_deterministic_algorithms_enabled()
 
 
-def _taken(size: int) -> mmap.mmap:
+def _taken(size: int) -> _Block:
     """The smallest free block that will do, or a new one."""
     with _lock:
         _collect()
         fits = [n for n, block in enumerate(_free) if size <= len(block) <= size * WASTE]
         if fits:
             return _free.pop(min(fits, key=lambda n: len(_free[n])))
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        start = next(_starts)
+    block = _Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.start = start
+    return block
 
 
-def _give(block: mmap.mmap) -> None:
+def _give(block: _Block) -> None:
     """Keep a block whose tensor is gone, now or at the next call; the oldest ones go.
 
     A collection of garbage may end a tensor at any moment, also while the list is in use.

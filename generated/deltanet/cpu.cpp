@@ -535,14 +535,20 @@ FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size 
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
 // the chunk computes: the strides of a model's tensors take every token from another place, which
-// hardware does not foresee.
+// hardware does not foresee. Asking for an address that is none costs a walk through the page tables
+// each time, so without a tensor or a next chunk it is `idle` memory that is asked for. What a scan
+// stores is asked for `shift` tokens before its turn, SOON or -SOON.
+constexpr size SOON = 8;
 template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
-    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+    Ahead(const Call &call, size k, size n, size h, size c0, size shift, size reals,
+          const real *idle)
+        : count(reals) {
         const Tensor x = call.tensor(k);
-        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
-        step = x.token;
+        const bool some = x.data && c0 >= 0 && c0 < call.length(n);
+        from = some ? call.at(x, n, h) + (c0 + shift) * x.token : idle;
+        step = some ? x.token : 0;
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
@@ -667,12 +673,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
             const fw::Rows y_rows = fw::tokens_at(y, call, 5, n, h, c0, row_V, 1, n_V);
             const fw::Rows p_rows = fw::tokens_at(p, call, 7, n, h, c0, row_V, 1, n_V);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead<1> y_ahead5(call, 5, n, h, c0, 1 * (n_V));
-            const fw::Ahead<1> p_ahead7(call, 7, n, h, c0, 1 * (n_V));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 0, 1 * (n_K), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 0, 1 * (n_K), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_V), v);
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 0, 1 * (1), beta);
+            const fw::Ahead<1> y_ahead5(call, 5, n, h, c0, 0, 1 * (n_V), y);
+            const fw::Ahead<1> p_ahead7(call, 7, n, h, c0, fw::SOON, 1 * (n_V), p);
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
@@ -1310,14 +1316,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const fw::Rows p_rows = fw::rows_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_y_rows = fw::rows_in(d_y, call, 6, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 10, n, h, c0, row_V, 1, n_V);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 - TC, 1 * (1));
-            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<0> d_y_ahead6(call, 6, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<1> d_beta_ahead11(call, 11, n, h, c0, 1 * (1));
-            const fw::Ahead<1> d_v_ahead10(call, 10, n, h, c0, 1 * (n_V));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 0, 1 * (n_K), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 0, 1 * (n_K), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 0, 1 * (n_V), v);
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 - TC, 0, 1 * (1), beta);
+            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 - TC, 0, 1 * (n_V), p);
+            const fw::Ahead<0> d_y_ahead6(call, 6, n, h, c0 - TC, 0, 1 * (n_V), d_y);
+            const fw::Ahead<1> d_beta_ahead11(call, 11, n, h, c0, 0, 1 * (1), d_beta);
+            const fw::Ahead<1> d_v_ahead10(call, 10, n, h, c0, 0, 1 * (n_V), d_v);
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {
@@ -1628,13 +1634,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const fw::Rows p_rows = fw::rows_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 8, n, h, c0, row_K, 1, n_K);
             const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 9, n, h, c0, row_K, 1, n_K);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<1> d_q_ahead8(call, 8, n, h, c0, 1 * (n_K));
-            const fw::Ahead<1> d_k_ahead9(call, 9, n, h, c0, 1 * (n_K));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 0, 1 * (n_K), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 0, 1 * (n_K), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_V), v);
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 0, 1 * (1), beta);
+            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 + TC, 0, 1 * (n_V), p);
+            const fw::Ahead<1> d_q_ahead8(call, 8, n, h, c0, 0, 1 * (n_K), d_q);
+            const fw::Ahead<1> d_k_ahead9(call, 9, n, h, c0, 0, 1 * (n_K), d_k);
             for (size t = 0; t < tc; ++t) {
                 // n = sum_i square(k[i])
                 {

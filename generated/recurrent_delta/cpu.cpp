@@ -544,14 +544,20 @@ FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size 
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
 // the chunk computes: the strides of a model's tensors take every token from another place, which
-// hardware does not foresee.
+// hardware does not foresee. Asking for an address that is none costs a walk through the page tables
+// each time, so without a tensor or a next chunk it is `idle` memory that is asked for. What a scan
+// stores is asked for `shift` tokens before its turn, SOON or -SOON.
+constexpr size SOON = 8;
 template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
-    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+    Ahead(const Call &call, size k, size n, size h, size c0, size shift, size reals,
+          const real *idle)
+        : count(reals) {
         const Tensor x = call.tensor(k);
-        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
-        step = x.token;
+        const bool some = x.data && c0 >= 0 && c0 < call.length(n);
+        from = some ? call.at(x, n, h) + (c0 + shift) * x.token : idle;
+        step = some ? x.token : 0;
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
@@ -702,11 +708,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 __builtin_memcpy(kept, W_0, sizeof(real) * row_D__D);
             if (real *const kept = fw::checkpoint(call, 14, n, h, c0 / TC, TC))
                 __builtin_memcpy(kept, y, sizeof(real) * row_D);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_D));
-            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 1 * (1));
-            const fw::Ahead<1> out_ahead10(call, 10, n, h, c0, 1 * (n_D));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 0, 1 * (n_D), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 0, 1 * (n_D), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_D), v);
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 0, 1 * (1), beta);
+            const fw::Ahead<1> out_ahead10(call, 10, n, h, c0, 0, 1 * (n_D), out);
             for (size t = 0; t < tc; ++t) {
                 {
                     q_ahead0.ask(t);
@@ -1196,15 +1202,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             __builtin_memcpy(y, fw::checkpoint(call, 11, n, h, c0 / TC, TC), sizeof(real) * row_D);
             __builtin_memmove(d_y_1 + tc * row_D, d_y_1, sizeof(real) * row_D);
             fw::zero(d_h, tc * row_D);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 - TC, 1 * (1));
-            const fw::Ahead<0> d_out_ahead12(call, 12, n, h, c0 - TC, 1 * (n_D));
-            const fw::Ahead<1> d_q_ahead15(call, 15, n, h, c0, 1 * (n_D));
-            const fw::Ahead<1> d_k_ahead16(call, 16, n, h, c0, 1 * (n_D));
-            const fw::Ahead<1> d_v_ahead17(call, 17, n, h, c0, 1 * (n_D));
-            const fw::Ahead<1> d_beta_ahead18(call, 18, n, h, c0, 1 * (1));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 0, 1 * (n_D), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 0, 1 * (n_D), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 0, 1 * (n_D), v);
+            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 - TC, 0, 1 * (1), beta);
+            const fw::Ahead<0> d_out_ahead12(call, 12, n, h, c0 - TC, 0, 1 * (n_D), d_out);
+            const fw::Ahead<1> d_q_ahead15(call, 15, n, h, c0, 0, 1 * (n_D), d_q);
+            const fw::Ahead<1> d_k_ahead16(call, 16, n, h, c0, 0, 1 * (n_D), d_k);
+            const fw::Ahead<1> d_v_ahead17(call, 17, n, h, c0, 0, 1 * (n_D), d_v);
+            const fw::Ahead<1> d_beta_ahead18(call, 18, n, h, c0, 0, 1 * (1), d_beta);
             for (size t = 0; t < tc; ++t) {
                 {
                     q_ahead0.ask(t);

@@ -527,14 +527,20 @@ FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size 
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
 // the chunk computes: the strides of a model's tensors take every token from another place, which
-// hardware does not foresee.
+// hardware does not foresee. Asking for an address that is none costs a walk through the page tables
+// each time, so without a tensor or a next chunk it is `idle` memory that is asked for. What a scan
+// stores is asked for `shift` tokens before its turn, SOON or -SOON.
+constexpr size SOON = 8;
 template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
-    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+    Ahead(const Call &call, size k, size n, size h, size c0, size shift, size reals,
+          const real *idle)
+        : count(reals) {
         const Tensor x = call.tensor(k);
-        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
-        step = x.token;
+        const bool some = x.data && c0 >= 0 && c0 < call.length(n);
+        from = some ? call.at(x, n, h) + (c0 + shift) * x.token : idle;
+        step = some ? x.token : 0;
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);
@@ -637,10 +643,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
             const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows y_rows = fw::tokens_at(y, call, 4, n, h, c0, row_V, 1, n_V);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<1> y_ahead4(call, 4, n, h, c0, 1 * (n_V));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 0, 1 * (n_K), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 0, 1 * (n_K), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_V), v);
+            const fw::Ahead<1> y_ahead4(call, 4, n, h, c0, 0, 1 * (n_V), y);
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
@@ -948,12 +954,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const fw::Rows d_y_rows = fw::rows_in(d_y, call, 4, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_v_rows = fw::tokens_at(d_v, call, 8, n, h, c0, row_V, 1, n_V);
             const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 7, n, h, c0, row_K, 1, n_K);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<0> d_y_ahead4(call, 4, n, h, c0 - TC, 1 * (n_V));
-            const fw::Ahead<1> d_v_ahead8(call, 8, n, h, c0, 1 * (n_V));
-            const fw::Ahead<1> d_k_ahead7(call, 7, n, h, c0, 1 * (n_K));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 - TC, 0, 1 * (n_K), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 - TC, 0, 1 * (n_K), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 - TC, 0, 1 * (n_V), v);
+            const fw::Ahead<0> d_y_ahead4(call, 4, n, h, c0 - TC, 0, 1 * (n_V), d_y);
+            const fw::Ahead<1> d_v_ahead8(call, 8, n, h, c0, -fw::SOON, 1 * (n_V), d_v);
+            const fw::Ahead<1> d_k_ahead7(call, 7, n, h, c0, 0, 1 * (n_K), d_k);
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
@@ -1102,10 +1108,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
             const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 6, n, h, c0, row_K, 1, n_K);
-            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 1 * (n_K));
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 1 * (n_V));
-            const fw::Ahead<1> d_q_ahead6(call, 6, n, h, c0, 1 * (n_K));
+            const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 0, 1 * (n_K), q);
+            const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 0, 1 * (n_K), k);
+            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_V), v);
+            const fw::Ahead<1> d_q_ahead6(call, 6, n, h, c0, 0, 1 * (n_K), d_q);
             for (size t = 0; t < tc; ++t) {
                 // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {

@@ -190,14 +190,20 @@ FW_INLINE Rows rows_in(real *to, const Call &call, size k, size n, size h, size 
 
 // The tokens that the next chunk loads (WRITE 0) and this chunk stores (1), asked for one by one while
 // the chunk computes: the strides of a model's tensors take every token from another place, which
-// hardware does not foresee.
+// hardware does not foresee. Asking for an address that is none costs a walk through the page tables
+// each time, so without a tensor or a next chunk it is `idle` memory that is asked for. What a scan
+// stores is asked for `shift` tokens before its turn, SOON or -SOON.
+constexpr size SOON = 8;
 template <int WRITE> struct Ahead {
     const real *from;
     size step, count;
-    Ahead(const Call &call, size k, size n, size h, size c0, size reals) : count(reals) {
+    Ahead(const Call &call, size k, size n, size h, size c0, size shift, size reals,
+          const real *idle)
+        : count(reals) {
         const Tensor x = call.tensor(k);
-        from = x.data ? call.at(x, n, h) + c0 * x.token : nullptr;
-        step = x.token;
+        const bool some = x.data && c0 >= 0 && c0 < call.length(n);
+        from = some ? call.at(x, n, h) + (c0 + shift) * x.token : idle;
+        step = some ? x.token : 0;
     }
     FW_INLINE_MEMBER void ask(size t) const {
         constexpr size LINE = 64 / sizeof(real);

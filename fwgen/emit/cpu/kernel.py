@@ -79,6 +79,7 @@ class KernelWriter:
                 self.held(storage, a, t) for a, t in sweep.loads if t.startswith("mark held ")
             ),
             stores=tuple(self.transfer(storage, a, t) for a, t in sweep.stores),
+            soon=tuple(dict.fromkeys(storage.places[n].base for n in _in_scans(sweep))),
             heads=tuple(heads),
             crossing=tuple(
                 self.buffers[n]
@@ -262,3 +263,9 @@ class KernelWriter:
                     adds = adds and partial(statement, row_sum, self.arrays)
                     written.setdefault(statement.target, adds)
         return [n for n, adds in written.items() if adds and n not in sweep.fetches]
+
+
+def _in_scans(sweep: Sweep) -> list[str]:
+    """Arrays that scans write."""
+    scans = [phase for phase in sweep.phases if isinstance(phase, Scan)]
+    return [statement.target for scan in scans for statement in statements_of(scan)]

@@ -122,13 +122,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """A sweep for the template. `wanted` is its condition, `phases_wanted` those inside it."""
+    """A sweep for the template. `wanted` is its condition, `phases_wanted` those inside it.
+
+    `soon` are the bases of rows that are stored while a scan runs.
+    """
 
     reverse: bool
     loads: tuple[Transfer, ...]
     inner: str
     held: tuple[tuple[str, int, bool], ...]
     stores: tuple[Transfer, ...]
+    soon: tuple[str, ...]
     heads: tuple[Transfer, ...]
     crossing: tuple[Buffer, ...]
     zeroed: tuple[tuple[str, str, int], ...]
