@@ -117,7 +117,7 @@ def compile_flags(
         # over the state, which then load and store: up to a third of a backward's time.
         flags += ["-fno-gcse", "-fno-tree-pre"]
         if fixed:
-            # A scan over blocks is a function to the compiler, and slower by a sixth where it is left
-            # one because what calls it is large already.
+            # A scan over blocks is a function to the compiler, and slower by a sixth where it is
+            # left one because what calls it is large already.
             flags += ["--param", "large-function-insns=8000"]
     return flags
