@@ -188,7 +188,7 @@ class Kernels:
             self._backward[key] = found
         geometry, run = found
         check_values(flat[-2], flat[-1], geometry.tokens)  # they may have been written to since
-        return self._finish(geometry, flat, run(tensors), wanted)
+        return self._finish(geometry, flat, run(tensors), grad_finals, wanted)
 
     def _kernel_wants(self, flat: Tensors, wanted: Sequence[bool]) -> list[bool]:
         """`wanted` for inputs, params and states, a learned start counting as its state."""
@@ -238,7 +238,12 @@ class Kernels:
         return geometry, run
 
     def _finish(
-        self, geometry: Geometry, flat: Tensors, found: Gradients, wanted: Sequence[bool]
+        self,
+        geometry: Geometry,
+        flat: Tensors,
+        found: Gradients,
+        grad_finals: Tensors,
+        wanted: Sequence[bool],
     ) -> Gradients:
         """Gradients as the tensors of the call have them: grouped heads, dtypes, zeros."""
         layout = self.layout
@@ -250,7 +255,10 @@ class Kernels:
             else:
                 token = place < layout.params.start
                 gradients.append(_like(tensor, found[place], geometry.heads if token else None))
-        carried = found[layout.starts.start :]
+        carried = [
+            _through_empty(flat[-2], *pair)
+            for pair in zip(found[layout.starts.start :], grad_finals, strict=True)
+        ]
         for (index, start), gradient in zip(layout.carried, carried, strict=True):
             if start is None:
                 continue
@@ -283,3 +291,16 @@ def _like(tensor: torch.Tensor, gradient: torch.Tensor | None, heads: int | None
         grouped = gradient.view(*gradient.shape[:2], *group, *gradient.shape[3:])
         gradient = sum_in_order(grouped, 3)
     return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)
+
+
+def _through_empty(
+    boundaries: torch.Tensor | None, gradient: torch.Tensor | None, grad_final: torch.Tensor | None
+) -> torch.Tensor | None:
+    """The gradient of a start that no token's results depend on, for which no kernel was asked.
+
+    An empty sequence hands its start on as its final state, and so the gradient back.
+    """
+    if gradient is not None or boundaries is None or grad_final is None:
+        return gradient
+    empty = (boundaries.diff() == 0).to(grad_final.device)
+    return torch.where(empty.view(-1, *[1] * (grad_final.ndim - 1)), grad_final, 0)

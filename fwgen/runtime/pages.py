@@ -29,7 +29,7 @@ WASTE = 1.25
 """How much larger than what is asked for a block may be."""
 STARTS = tuple(64 + 256 * n for n in (4, 2, 6, 1, 5, 3, 7))
 """Where results begin in their blocks, in turn: rows whose addresses agree modulo 2 KB push each
-other out of the cache. PyTorch's large tensors all begin at 64; the first ones lie furthest apart."""
+other out of the cache. PyTorch's large tensors begin at 64; the first ones lie furthest apart."""
 
 
 class _Block(mmap.mmap):

@@ -84,6 +84,17 @@ def test_wrong_output_is_found_and_shrunk(rule: Path) -> None:
     assert outcome.failing.heads == 1 and dict(outcome.failing.sizes) == {"K": 1, "V": 1}
 
 
+def test_an_empty_sequence_is_always_tried(rule: Path) -> None:
+    def spoil(y: torch.Tensor, final: Any) -> Any:
+        wrong = torch.tensor([1.0, 2.0, 1.0]).view(-1, 1, 1, 1)
+        return y, {n: x * wrong.to(x) if len(x) == 3 else x for n, x in final.items()}
+
+    op: Any = Wrong(fwgen.compile(rule), spoil)
+    outcome = check_form(op, drawn(rule), "cpu", "recurrent", cases=1)
+    assert outcome.failing is not None and outcome.failing.lengths == (2, 0, 3)
+    assert "W" in outcome.message
+
+
 def test_wrong_gradient_is_found(rule: Path) -> None:
     class Doubled(torch.autograd.Function):
         @staticmethod
