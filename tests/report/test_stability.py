@@ -46,6 +46,24 @@ def of_update(tmp_path: Path, *lines: str) -> str:
         (["W = 0 * W + outer(v, k)"], "cleared at every token"),
         (["W = -W + outer(v, k)"], "changes its sign and not its size"),
         (["W = W + outer(v, k)"], "nothing is forgotten"),
+        (["W = 2 * W + outer(v, k)", "W = 0.25 * W"], "by 0.5 at every token, so what was written"),
+        (["for i in range(3):", "  W = 0.9 * W + outer(v, k)"], "multiplied by 0.729 at every"),
+        (["W = -1.5 * W", "W = diag(v) @ W @ diag(k)"], "while |1.5 * v[i]| <= 1 for all i."),
+        (["W = -1.5 * W", "W = diag(v) @ W @ diag(k)"], "while |k[j]| <= 1 for all j."),
+        (["W = 2 * W @ diag(k) + outer(v, k)"], "while |2 * k[j]| <= 1 for all j."),
+        (
+            ["W = exp(g) * W", "W = exp(g) * W + outer(v, k)"],
+            "exp(g) * exp(g); it does not grow by",
+        ),
+        (
+            ["W = 2 * W", "W = W + beta * outer(v - W @ k, k)"],
+            "by 2 at every token, which by itself",
+        ),
+        (
+            ["W = exp(g) * W", "W = W - beta * outer(W @ k, k)", "W = 2 * W"],
+            "while |2 * exp(g)| <=",
+        ),
+        (["W = outer(v, k)"], "W: overwritten at every token."),
         (["W = exp(g) * W + outer(v, k)"], "does not grow by itself while g <= 0."),
         (["W = exp(-exp(beta) * g) * W + outer(v, k)"], "while g >= 0."),
         (["W = sigmoid(g) * W + outer(v, k)"], "at most 1 in size by its definition"),
@@ -162,3 +180,47 @@ def test_states_that_are_one_number(update: str, tmp_path: Path) -> None:
 def test_a_rule_of_many_steps_nests_no_deeper(tmp_path: Path) -> None:
     steps = [f"W = W + {n} * beta * outer(v - W @ k, k)" for n in range(1, 400)]
     assert "W: " in of_update(tmp_path, *steps)
+
+
+MAXIMA = """\
+name: small
+inputs: {k: K, g: scalar}
+state: {m: K}
+update: |
+  m = %s
+output: m
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("maximum(m, k)", "it grows no further than what it is taken of."),
+        ("maximum(logsigmoid(g) + m, k)", "it grows no further than what it is taken of."),
+        ("maximum(m - exp(g), k)", "it grows no further than what it is taken of."),
+        ("maximum(k, m + g)", "it grows no further than what it is taken of while g <= 0."),
+        ("maximum(m + g - k, k)", "taken of while g - k[i] <= 0 for all i."),
+        ("maximum(m + 1, k)", "what is added to its old value only raises it"),
+        ("maximum(m + exp(g), k)", "what is added to its old value only raises it"),
+        ("maximum(maximum(g, m), k)", "it grows no further than what it is taken of."),
+    ],
+)
+def test_running_maxima(value: str, wanted: str, tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(MAXIMA % value, encoding="utf-8")
+    assert wanted in " ".join(notes(path))
+
+
+def test_a_state_that_is_overwritten_has_no_factors(tmp_path: Path) -> None:
+    """`U = v + prev(W)` holds nothing of the old U; W's gradient also comes through it."""
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        "name: small\ninputs: {v: V}\nstate: {U: [V], W: [V]}\n"
+        "update: |\n  U = v + prev(W)\n  W = 0.5 * W + v\noutput: U\n",
+        encoding="utf-8",
+    )
+    text = report_text(compile_rule(load_rule(path), targets=()))
+    assert "U[V]: scalar decay by 0: every token overwrites it" in text
+    found = notes(path)
+    assert "U: overwritten at every token." in found
+    assert not any("the states" in line or "same factors" in line for line in found)

@@ -39,7 +39,7 @@ class Conditions:
                 return self.between(low, inner, 2)
         if known.low >= -1:
             return self.between(None, factor, 1)
-        return self._for_all(factor, Math(*self._size(factor)))
+        return self.size(factor)
 
     def note(self, factors: Sequence[Scalar]) -> None:
         """Remember the exponentials that these factors are."""
@@ -81,8 +81,10 @@ class Conditions:
         sign = (">=", r"\ge") if negative else ("<=", r"\le")
         return self._for_all(kept[0], Math(f"{text} {sign[0]} 0", rf"{tex} {sign[1]} 0"))
 
-    def _size(self, factor: Scalar) -> tuple[str, str]:
-        return f"|{scalar_text(factor)}| <= 1", rf"\left|{self.latex.scalar(factor)}\right| \le 1"
+    def size(self, factor: Scalar) -> Math:
+        """`|factor| <= 1`, for all its indices."""
+        text, tex = scalar_text(factor), self.latex.scalar(factor)
+        return self._for_all(factor, Math(f"|{text}| <= 1", rf"\left|{tex}\right| \le 1"))
 
     @staticmethod
     def _for_all(inner: Scalar, math: Math) -> Math:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fwgen.ir.nodes import Apply, Const, IndexValue, Load, Scalar, State, Statement, Step, Var
 from fwgen.ir.walk import loads, reads, scalars, substitute, variables
+from fwgen.schedule.graph import dependents
 
 MOST_TERMS = 32
 Factors = tuple[Scalar, ...]
@@ -44,11 +45,12 @@ class Write:
 class Link:
     """The step from one version of a state to the next.
 
-    `scale`, `sides` (one per axis) and `wide` are the factors of the decay.
+    `scale`, `sides` (one per axis of `axes`) and `wide` are the factors of the decay.
     """
 
     before: str
     after: str
+    axes: tuple[Var, ...]
     negative: bool
     scale: Factors
     sides: tuple[Factors, ...]
@@ -74,6 +76,11 @@ def motion(step: Step, state: State) -> tuple[Link, ...] | None:
     except _Unclear:
         return None
     return tuple(reversed(links))
+
+
+def overwritten(step: Step, state: State) -> bool:
+    """Whether nothing of a state's old value is left in its new one."""
+    return state.new not in dependents(step.statements, {state.old})
 
 
 class _Reader:
@@ -125,7 +132,8 @@ class _Reader:
         bound = [any(self._is_bound(f) for f in factors) for _, factors in rest]
         erases = [self._erase(t, axes, before) for t, b in zip(rest, bound, strict=True) if b]
         writes = [_write(t, axes) for t, b in zip(rest, bound, strict=True) if not b]
-        return Link(before, after, negative, scale, sides, wide, tuple(erases), tuple(writes))
+        made = (tuple(erases), tuple(writes))
+        return Link(before, after, axes, negative, scale, sides, wide, *made)
 
     def _is_bound(self, expression: Scalar) -> bool:
         return any(load.array in self.bound for load in loads(expression))

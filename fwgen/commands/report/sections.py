@@ -19,7 +19,7 @@ from fwgen.commands.report.blocks import (
 )
 from fwgen.commands.report.equations import equations
 from fwgen.commands.report.matrix import Matrix
-from fwgen.commands.report.motion import motion
+from fwgen.commands.report.motion import motion, overwritten
 from fwgen.commands.report.stability import stability
 from fwgen.driver import Compilation
 from fwgen.emit.costs import (
@@ -90,7 +90,10 @@ def _states(compilation: Compilation) -> Iterator[Block]:
     names = symbols(step.arrays)
     for state, transition in zip(step.states, compilation.normal.transitions, strict=True):
         name = Code(_shaped(state.name, step.array(state.old).dims))
-        yield Items(((name, f": {facts.class_text(transition)}"),))
+        kind = facts.class_text(transition)
+        if overwritten(step, state):
+            kind += " by 0: every token overwrites it"
+        yield Items(((name, f": {kind}"),))
         moved = _motion(compilation, state, names)
         if moved is not None:
             yield moved

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from fwgen.commands.report.blocks import Line, Math
 from fwgen.commands.report.bounds import Bounds
 from fwgen.commands.report.conditions import Conditions, literal, number
+from fwgen.commands.report.decays import joined
 from fwgen.commands.report.hazards import hazards
+from fwgen.commands.report.maxima import offset
 from fwgen.commands.report.matrix import Matrix, grouped, symmetric
-from fwgen.commands.report.motion import Erase, Factors, Link, motion
+from fwgen.commands.report.motion import Erase, Factors, Link, motion, overwritten
 from fwgen.commands.report.norms import at_most_one, clipped
 from fwgen.commands.report.paths import entangled
 from fwgen.emit.latex import Latex, symbols
-from fwgen.ir.nodes import Load, State, Step
+from fwgen.ir.nodes import Apply, Load, State, Step
 from fwgen.ir.text import scalar_text
 from fwgen.ir.walk import variables
 
@@ -31,10 +33,11 @@ def stability(step: Step, transitions: Sequence[Transition]) -> list[Line]:
     notes = _Notes(step)
     lines: list[Line] = []
     still = ("nonlinear", "affine", "running max", "identity")
-    moved = []
+    moved: list[State] = []
     for state, transition in zip(step.states, transitions, strict=True):
         lines += notes.state(state, transition)
-        moved += [state] if transition.kind not in still else []
+        if transition.kind not in still and not overwritten(step, state):
+            moved.append(state)
     lines += notes.gradients(moved)
     return lines + hazards(step, notes.bounds, notes.latex, notes.conditions.seen)
 
@@ -53,15 +56,18 @@ class _Notes:
         links = motion(self.step, state)
         if limit is not None:
             yield name, *limit
+        elif overwritten(self.step, state):
+            yield name, ": overwritten at every token."
         elif transition.kind == "running max":
-            yield name, ": a running maximum; it grows no further than what it is taken of."
+            yield name, *self._maximum(state)
         elif links is None or transition.kind == "affine":
             reason = (
                 f"{transition.kind}: {transition.reason}" if transition.reason else transition.kind
             )
             yield name, f": {reason}; no bound follows from its form."
         else:
-            found = [line for link in links for line in self._link(link)]
+            whole = joined(links)
+            found = [line for link in whole for line in self._link(link, len(whole) == 1)]
             for line in found or [self._kept()]:
                 yield name, *line
 
@@ -102,8 +108,20 @@ class _Notes:
             "that matters.",
         )
 
-    def _link(self, link: Link) -> Iterator[Line]:
-        """Notes on one version of a state; none where it only adds."""
+    def _maximum(self, state: State) -> Line:
+        """A maximum that what is added to the old value does not raise."""
+        added, head = offset(state, self.conditions), ": a running maximum; "
+        if added is None:
+            return (head, "no bound follows from its form.")
+        end, known = "it grows no further than what it is taken of", self.bounds.of(added)
+        if known.high <= 0:
+            return (head, end, ".")
+        if known.low >= 0:
+            return (head, "what is added to its old value only raises it, token by token.")
+        return (head, end, " while ", self.conditions.between(None, added, 0), ".")
+
+    def _link(self, link: Link, alone: bool) -> Iterator[Line]:
+        """Notes on one version of a state, `alone` if it is the only one; none if it only adds."""
         if link.erases:
             yield from self._erasing(link)
             return
@@ -111,18 +129,23 @@ class _Notes:
         sides = [side for side in (*link.sides, link.wide) if side]
         if value is not None and not sides:
             if value != 1 or link.negative:
-                yield self._literal(-value if link.negative else value)
+                yield self._literal(-value if link.negative else value, alone)
             return
         groups = [*([link.scale] if link.scale else []), *sides]
+        if value is not None and abs(value) > 1:
+            groups = [(*link.scale, *sides[0]), *sides[1:]]  # a number alone has no condition
         for factors in groups:
             yield self._decayed(factors)
 
-    def _literal(self, value: float) -> Line:
+    def _literal(self, value: float, alone: bool) -> Line:
         head, size = f": multiplied by {number(value)} at every token", abs(value)
         if size == 0:
             return (": cleared at every token.",)
         if size == 1:
             return (f"{head}, which changes its sign and not its size.",)
+        if not alone:
+            does = "stretches" if size > 1 else "does not stretch"
+            return (f"{head}, which by itself {does} it.",)
         if size > 1:
             tokens = FLOAT32 / math.log(size)
             return (
@@ -139,7 +162,7 @@ class _Notes:
         product = self.matrix.side(factors, bare=True, alone=True)
         if len(factors) == 1 and len(variables(factors[0])) > 1:
             product = Math(scalar_text(factors[0]), self.latex.scalar(factors[0]))
-        conditions = self._conditions(factors)
+        conditions = list(dict.fromkeys(self._conditions(factors)))
         if not conditions:
             end = ", at most 1 in size by its definition, so it does not grow by itself."
             return ": multiplied by ", product, end
@@ -155,8 +178,7 @@ class _Notes:
         if abs(value) <= 1:
             found = [self.conditions.at_most_one(factor) for factor in rest]
             return [math_ for math_ in found if math_ is not None]
-        whole = self.matrix.product(factors, " * ")
-        return [Math(f"|{whole.text}| <= 1", rf"\left|{whole.latex}\right| \le 1")]
+        return [self.conditions.size(Apply("mul", tuple(factors)))]
 
     def _erasing(self, link: Link) -> Iterator[Line]:
         """Notes on a link whose writes read the state."""
