@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Mapping, Sequence
 
 from fwgen.emit.layout import call, definition, wrapped
 from fwgen.emit.torch_text import TorchPrinter, method_head
+from fwgen.emit.torch_views import TAKEN, size_name
 from fwgen.errors import InternalError
 from fwgen.ir.dims import ONE, ZERO, Dim
 from fwgen.ir.nodes import Array, Index, Statement, Step
 from fwgen.ir.text import statement_text
 
-_MODULE = {"torch", "functional", "math", "Tensor", "Any", "lead", "step", "reference"}
 _LOOP = {
     "inputs", "params", "buffers", "states", "position", "start", "rows", "outputs", "index",
     "out", "zip", "enumerate",
@@ -55,7 +54,7 @@ def reference_source(step: Step) -> str:
     sizes = [*printer.sizes]
     output = step.array(step.output)
     inner = [f"lead = {like}.shape[:2]"] if "lead" in printer.needs else []
-    inner += [f"{name} = {_binding(step, names, name)}" for name in sizes]
+    inner += [f"{size_name(name)} = {_binding(step, names, name)}" for name in sizes]
     results = ", ".join([names[step.output], *(names[s.new] for s in step.states)])
     positional = "t" in printer.needs
     arguments = [names[a.name] for a in _arguments(step)] + ["t"] * positional
@@ -89,8 +88,8 @@ def _step_doc(step: Step, positional: bool) -> str:
 
 def _python_names(step: Step) -> dict[str, str]:
     """A Python name for every array: the user's, unless something else is called that."""
-    dims = {name for a in step.arrays for dim in a.dims for name in dim.names}
-    taken = _MODULE | dims | set(keyword.kwlist)
+    dims = {size_name(name) for a in step.arrays for dim in a.dims for name in dim.names}
+    taken = dims | TAKEN
     names: dict[str, str] = {}
     for array in step.arrays:
         avoid = taken if array.role == "local" else taken | _LOOP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,11 @@ from fwgen.ir.nodes import Index, Load, Step, Var
 
 COMPARE, OR, AND, ADD, MUL, UNARY, POW, ATOM = range(8)
 """How tightly Python's operators bind."""
+
+TAKEN = {
+    "torch", "functional", "math", "Tensor", "Any", "lead", "step", "reference", *keyword.kwlist,
+}  # fmt: skip
+"""Names that the text has a use for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,11 @@ class Text:
     def at(self, level: int) -> str:
         """The text, in parentheses where the place binds tighter."""
         return self.text if self.level >= level else f"({self.text})"
+
+
+def size_name(dim: str) -> str:
+    """The Python name of a dim's size: the dim's, unless the module has another use for it."""
+    return f"{dim}_" if dim in TAKEN else dim
 
 
 @dataclass
@@ -45,7 +56,7 @@ class Views:
     def dim(self, dim: Dim) -> str:
         """A size as a Python expression."""
         self.sizes.update(dict.fromkeys(sorted(dim.names)))
-        return str(dim)
+        return str(dim.substitute({name: Dim.of(size_name(name)) for name in dim.names}))
 
     def index_value(self, index: Index, axes: Sequence[Var]) -> Text:
         """The value of an index expression for all values of its variables."""

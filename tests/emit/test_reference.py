@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import fwgen
 from fwgen.emit.reference import reference_source
 from fwgen.ir import interpret
 from fwgen.ir.dims import ONE, Dim
@@ -255,3 +257,25 @@ def test_names_that_python_needs() -> None:
 def test_text_is_deterministic_and_short() -> None:
     assert reference_source(delta()) == reference_source(delta())
     assert len(reference_source(delta()).splitlines()) < 200
+
+
+NAMED = """\
+name: named
+inputs: {q: SIZE, g: scalar}
+state: {W: [SIZE, SIZE]}
+update: |
+  W = tanh(W + eye(SIZE) / size(SIZE) + t) + outer(gelu(q), where(g > 0, q / g, q))
+output: W @ concat(q[1:SIZE], q[0])
+"""
+
+
+@pytest.mark.parametrize("dim", ["torch", "functional", "math", "Tensor", "lead", "step", "out"])
+def test_a_dim_may_be_called_like_anything(dim: str, tmp_path: Path) -> None:
+    """Its size has a use: a name of the module would be gone, or mean something else."""
+    q, g = torch.randn(1, 3, 1, 4), torch.randn(1, 3, 1)
+    found = []
+    for name in (dim, "D"):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(NAMED.replace("SIZE", name), encoding="utf-8")
+        found.append(fwgen.compile(path)(q, g, backend="reference")[0])
+    assert torch.equal(*found)
