@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,6 +125,15 @@ def _cache() -> Row:
     nearest = folder
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
-    good = nearest.is_dir() and os.access(nearest, os.W_OK)
+    good = _takes_files(nearest)
     remedy = "" if good else "set FWGEN_CACHE_DIR to a folder that can be written"
     return "library cache", f"{folder} ({'writable' if good else 'not writable'})", remedy
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether a folder can be made inside: what is allowed may still be impossible, as in /proc."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder):
+            return True
+    except OSError:
+        return False

@@ -101,6 +101,12 @@ def load_rule(
     return from_document(yaml_file.read(text, report), text, report, constants, maps)
 
 
+def reread(rule: Rule) -> Rule:
+    """The same rule, read from its own text: its lines are those of `rule.text`."""
+    file, report = SourceFile.of(f"{rule.name}.yaml", rule.text), Report()
+    return from_document(yaml_file.read(file, report), file, report, {}, {})
+
+
 def check_keywords(function: str, source: Any, unknown: Mapping[str, object]) -> None:
     """Raise an ArgumentError for a keyword that `function`, called for a rule, does not have."""
     for name, value in unknown.items():

@@ -272,6 +272,13 @@ def test_list(capsys: Any) -> None:
     assert code == 0 and len(table.splitlines()) == 1 + len(fwgen.list_rules())
 
 
+def test_doctor_tries_to_write(capsys: Any, monkeypatch: Any) -> None:
+    """Where nothing forbids it, and still no folder can be made."""
+    monkeypatch.setenv("FWGEN_CACHE_DIR", "/proc/nowhere")
+    _, out, _ = run(capsys, "doctor")
+    assert "/proc/nowhere (not writable)" in out
+
+
 def test_doctor_names_what_is_missing(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("FWGEN_CACHE_DIR", str(tmp_path / "file" / "cache"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from fwgen.commands.report import render
 from fwgen.commands.report.document import document
-from fwgen.commands.report.facts import chunk_text, class_text
+from fwgen.commands.report.facts import as_printed, chunk_text, class_text
 from fwgen.commands.report.sections import sections
 from fwgen.driver import Compilation
 
@@ -26,8 +26,11 @@ def report_text(compilation: Compilation) -> str:
 
 
 def report_markdown(compilation: Compilation, command: str) -> str:
-    """Markdown; with the command that made the package, its REPORT.md."""
-    return render.markdown(compilation.rule, sections(compilation), command)
+    """Markdown; with the command that made the package, its REPORT.md.
+
+    Lines are those of the rule as it is printed there.
+    """
+    return render.markdown(compilation.rule, sections(as_printed(compilation)), command)
 
 
 def report_latex(compilation: Compilation) -> str:

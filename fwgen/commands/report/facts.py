@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fwgen.driver import Compilation
@@ -9,6 +10,7 @@ from fwgen.emit.costs import FLOAT, elements
 from fwgen.ir.dims import Dim
 from fwgen.ir.nodes import Statement, Step
 from fwgen.ir.walk import reads
+from fwgen.language import lower, reread
 from fwgen.schedule.plan import statements_of
 
 if TYPE_CHECKING:
@@ -32,6 +34,17 @@ def class_text(transition: Transition) -> str:
         text += f"; {transition.reason}"
         text += f" (line {transition.line})" if transition.line else ""
     return text
+
+
+def as_printed(compilation: Compilation) -> Compilation:
+    """With the lines of the rule as documents print it, whatever file it came from."""
+    printed = lower(reread(compilation.rule)).statements
+    pairs = zip(compilation.step.statements, printed, strict=True)
+    lines = {statement.line: other.line for statement, other in pairs}
+    normal = compilation.normal
+    moved = tuple(replace(t, line=lines.get(t.line, 0)) for t in normal.transitions)
+    chunk_line = lines.get(normal.chunk_line or 0)
+    return replace(compilation, normal=replace(normal, transitions=moved, chunk_line=chunk_line))
 
 
 def chunk_reason(compilation: Compilation) -> str | None:

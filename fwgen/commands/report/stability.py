@@ -11,8 +11,8 @@ from fwgen.commands.report.bounds import Bounds
 from fwgen.commands.report.conditions import Conditions, literal, number
 from fwgen.commands.report.decays import joined
 from fwgen.commands.report.hazards import hazards
-from fwgen.commands.report.maxima import offset
 from fwgen.commands.report.matrix import Matrix, grouped, symmetric
+from fwgen.commands.report.maxima import offset
 from fwgen.commands.report.motion import Erase, Factors, Link, motion, overwritten
 from fwgen.commands.report.norms import at_most_one, clipped
 from fwgen.commands.report.paths import entangled
