@@ -64,19 +64,35 @@ def add_rule_arguments(parser: argparse.ArgumentParser, *, many: bool = False) -
     parser.add_argument(
         "--set",
         metavar="NAME=NUMBER",
-        action="append",
+        action=_ByName,
         default=[],
         type=_assignment,
-        help="override a constant of the rule; may be repeated",
+        help="override a constant of the rule; once for each",
     )
     parser.add_argument(
         "--map",
         metavar="NAME=EXPR",
-        action="append",
+        action=_ByName,
         default=[],
         type=_map,
-        help="replace the body of a feature map, e.g. phi='elu(x) + 1'; may be repeated",
+        help="replace the body of a feature map, e.g. phi='elu(x) + 1'; once for each",
     )
+
+
+class _ByName(argparse.Action):
+    """Collects pairs of a name and a value; a name given twice is a mistake."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        found = getattr(namespace, self.dest)
+        if values[0] in dict(found):
+            raise argparse.ArgumentError(self, f"`{values[0]}` is given twice")
+        setattr(namespace, self.dest, [*found, values])
 
 
 def _assignment(text: str) -> tuple[str, float]:

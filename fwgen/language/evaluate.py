@@ -175,7 +175,7 @@ class Evaluator(Broadcaster):
         if self.calls and self.outside is None:
             hint = did_you_mean(name, self.functions) if self.report.readable else None
             return hint or "a feature map sees its arguments, constants, params and buffers"
-        return None
+        return "numbers are declared under `constants`, tensors under `inputs`, `params`, `buffers`"
 
     def fresh(self, value: Value) -> Value:
         """The value over index variables of its own."""

@@ -153,6 +153,9 @@ class _Source:
             listed = ", ".join(sections["inputs"])
             message = f"the parameters of `{name}` are not its inputs ({listed}), in order"
             raise fail(place, message)
+        if taken.defaults:
+            last = [*taken.posonlyargs, *taken.args][-1].arg
+            raise fail(place, f"the parameter `{last}` has a default, which no input can have")
         literals = self.literals()
         entries: list[tuple[Text, Node]] = [
             (self.text("name"), self.text(name)),

@@ -103,6 +103,8 @@ class _Reader:
         self.found.name = node.value
         if node.value.strip() and not RULE_NAME.fullmatch(node.value):
             hint = "small letters, digits and `_`, at most 64, a letter first"
+            if RULE_NAME.fullmatch(node.value.lower()):
+                hint += f", such as `{node.value.lower()}`"
             self.report.error(node.span(), f"`{node.value}` cannot be the name of a rule", hint)
 
     def constants(self) -> None:

@@ -323,3 +323,9 @@ def test_bench(rule: Path, capsys: Any) -> None:
     code, out, _ = run(capsys, "bench", rule.name, *shape, "--static", "--json")
     (bounds,) = json.loads(out)["rules"]
     assert code == 0 and bounds["F+B"]["flops"] > bounds["F"]["flops"] > 6 * 8 * 4
+
+
+@pytest.mark.parametrize("pair", [("--map", "phi=elu(x)"), ("--set", "nu=2")])
+def test_a_name_is_given_once(pair: tuple[str, str], capsys: Any) -> None:
+    code, _, err = run(capsys, "explain", "deltanet", *pair, *pair)
+    assert code == 2 and f"`{pair[1].split('=')[0]}` is given twice" in err
