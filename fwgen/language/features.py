@@ -69,6 +69,13 @@ def call_map(ev: Evaluator, node: tree.Call, called: FeatureMap) -> Value | None
     return ev.builder.store(result, _name(called, nodes))
 
 
+def probe_map(ev: Evaluator, span: Span, called: FeatureMap) -> None:
+    """Evaluate a rule's own map that nothing calls, at arguments of which nothing is known."""
+    arguments: dict[str, Value | None] = dict.fromkeys(called.parameters)
+    scope = Scope({**ev.shared, **arguments}, ev.sizes)
+    _run(replace(ev, scope=scope, calls=(*ev.calls, called.name)), span, called)
+
+
 def _name(called: FeatureMap, nodes: Mapping[str, tree.Expression]) -> str:
     """What the features of an argument are called: `phi_k`."""
     first = nodes[called.parameters[0]]

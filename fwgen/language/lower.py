@@ -14,7 +14,7 @@ from fwgen.language.builder import Builder
 from fwgen.language.declarations import Declarations, Tensor
 from fwgen.language.dims import DimError, Solver
 from fwgen.language.evaluate import Call, Evaluator, Scope, TooLongError
-from fwgen.language.features import FeatureMap, call_map
+from fwgen.language.features import FeatureMap, call_map, probe_map
 from fwgen.language.functions import FUNCTIONS
 from fwgen.language.grammar import parse
 from fwgen.language.short_maps import completed
@@ -57,6 +57,7 @@ def step_of(found: Declarations, read: Formulas, report: Report) -> Step | None:
         output = rule.run()
         rule.ev.count(output_span(found))
         step = None if report.errors or output is None else rule.step(output)
+        rule.unused_maps()
     except TooLongError:
         return None
     except DimError as fault:  # not inside an expression, which would have said where
@@ -118,6 +119,13 @@ class _Rule:
 
     def _declared(self, tensor: Tensor) -> Value:
         return self.builder.declare(tensor.name, tensor.dims, ROLES[tensor.kind])
+
+    def unused_maps(self) -> None:
+        """Report faults of maps that nothing calls, as far as they don't depend on an argument."""
+        seen = _reached(self.read)
+        for name in self.found.maps:
+            if name not in seen and self.read.maps[name].body is not None:
+                probe_map(self.ev, self.found.spans[name], self.read.maps[name])
 
     def run(self) -> Value | None:
         """Run `update` and `output`; the value of the output."""

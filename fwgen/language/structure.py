@@ -94,7 +94,8 @@ def concat(ev: Evaluator, spans: Sequence[Span], parts: Sequence[Value]) -> Valu
     pieces: list[Piece] = []
     for span, part in zip(spans, parts, strict=True):
         if len(part.axes) > 1 or part.view is not None:
-            ev.error(span, f"`concat` joins vectors and scalars, not {ev.shape(part)}")
+            message = f"`concat` joins vectors and scalars, not {ev.shape(part)}"
+            ev.error(span, message, "`stack(a, b)` makes a matrix of vectors")
             return None
         if part.axes:
             pieces.append(((Index(((ONE, part.axes[0]),), offset),), part.body, (), None))

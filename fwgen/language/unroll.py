@@ -25,7 +25,8 @@ def rounds(ev: Evaluator, node: tree.Range) -> range | None:
             return None
         number = ev.builder.solver.resolve(bound).constant
         if number is None:
-            ev.error(node.span, f"`range` ends at `{bound}`, which is not a constant")
+            message = f"`range` ends at `{bound}`, which is not a constant"
+            ev.error(node.span, message, "whole numbers: written out, or under `constants`")
             return None
         bounds.append(number)
     count = bounds[-1] - bounds[-2]
