@@ -132,7 +132,8 @@ class _Stage:
             raise _Obstacle("affine", f"the state {state.name} has {order} axes")
         parts = expanded_parts(self.step, state.name)
         if parts is None:
-            raise _Obstacle("affine", f"the update of {state.name} is a sum over another axis")
+            reason = f"the update of {state.name} moves its elements or sums over one of its axes"
+            raise _Obstacle("affine", reason)
         own = [p for p in parts if p.base is not None and p.base.array == state.old]
         writes = [part for part in parts if part not in own]
         self._check_decay(state, own, writes)

@@ -102,10 +102,12 @@ def replay_reason(compilation: Compilation) -> str:
     """Why the CPU kernels keep states, in names that the reader knows."""
     reason = compilation.plan.reason or ""
     known = {array.name for array in compilation.step.arrays}
-    unknown = {array.name for array in compilation.plan.step.arrays} - known
-    if not reason or unknown.intersection(reason.split()):
-        return "a gradient needs a state and that state's gradient at the same token"
-    return reason
+    start = "the gradient of "
+    named = reason.removeprefix(start).split(" ")[0]
+    if not reason.startswith(start):
+        return reason if named in known else "a matrix would have to be kept for every token"
+    whose = start + named if named in known else "a gradient"
+    return f"{whose} needs a state and that state's gradient at the same token"
 
 
 def kept_per_token(compilation: Compilation) -> Dim:
