@@ -61,8 +61,13 @@ def library_path(name: str, source: str, command: Sequence[str]) -> Path:
     return cache_folder() / f"{name}-{key[:24]}.so"
 
 
-def load(name: str, source: str, defines: Sequence[str] = ()) -> ctypes.CDLL:
+def load(
+    name: str, source: str, defines: Sequence[str] = (), parts: Sequence[str] = ()
+) -> ctypes.CDLL:
     """The library of a C++ source, built unless the cache holds it.
+
+    `parts` are macros each of which leaves out what another part of the library holds: the parts
+    are compiled beside each other.
 
     Raises UnsupportedError without a working compiler or a writable cache (naming
     `FWGEN_CACHE_DIR`), InternalError where the compiler refuses the source, and what `chosen_isa`
@@ -71,7 +76,7 @@ def load(name: str, source: str, defines: Sequence[str] = ()) -> ctypes.CDLL:
     words = compiler_command(defines)
     path = library_path(name, source, words)
     if not _intact(path):
-        _provide(path, source, words)
+        _provide(path, source, words, parts)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -108,7 +113,7 @@ def _unwritable(folder: Path, why: object) -> UnsupportedError:
     )
 
 
-def _provide(path: Path, source: str, command: Sequence[str]) -> None:
+def _provide(path: Path, source: str, command: Sequence[str], parts: Sequence[str] = ()) -> None:
     """Build the library, or wait for the thread or process that does."""
     folder = path.parent
     try:
@@ -116,16 +121,16 @@ def _provide(path: Path, source: str, command: Sequence[str]) -> None:
         _remove_stale(folder)
         with exclusive(folder / f".lock-{path.stem}", LONGEST):
             if not _intact(path):
-                _build(path, source, command)
+                _build(path, source, command, parts)
     except OSError as error:
         raise _unwritable(folder, error) from None
 
 
-def _build(path: Path, source: str, command: Sequence[str]) -> None:
+def _build(path: Path, source: str, command: Sequence[str], parts: Sequence[str] = ()) -> None:
     """Compile in a folder of its own beside the library, seal it, rename it."""
     workshop = Path(tempfile.mkdtemp(prefix=".building-", dir=path.parent))
     try:
-        made = compile_library(command, source, workshop)
+        made = compile_library(command, source, workshop, parts)
         content = made.read_bytes()
         with made.open("ab") as file:
             file.write(_seal(path, content))

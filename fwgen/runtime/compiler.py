@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InternalError, UnsupportedError
@@ -55,14 +55,27 @@ def find_compiler() -> list[str]:
     )
 
 
-def compile_library(command: Sequence[str], source: str, folder: Path) -> Path:
+def compile_library(
+    command: Sequence[str], source: str, folder: Path, parts: Sequence[str] = ()
+) -> Path:
     """The library of a source, compiled inside a folder of its own by a command with its flags.
 
-    Raises OSError where the disk is at fault, UnsupportedError where the compiler is, and
-    InternalError where a compiler that works refuses the source.
+    With macros as `parts`, each makes an object of its own, at the same time as the others. Raises
+    OSError where the disk is at fault, UnsupportedError where the compiler is, and InternalError
+    where a compiler that works refuses the source.
     """
-    library = folder / "library.so"
-    code, output = _compile(command, source, library)
+    text, library = folder / "library.cpp", folder / "library.so"
+    text.write_text(source, encoding="utf-8")
+    objects = [folder / f"part{n}.o" for n in range(len(parts))]
+    alone = [word for word in command if word != "-shared"]
+    runs = [
+        [*alone, "-c", f"-D{macro}", str(text), "-o", str(made)]
+        for macro, made in zip(parts, objects, strict=True)
+    ]
+    code, output = _run(runs, folder) if runs else (0, "")
+    if code == 0:
+        inputs = objects or [text]
+        code, output = _run([[*command, *map(str, inputs), "-o", str(library)]], folder)
     if code == 0 and library.is_file() and library.stat().st_size:
         return library
     shown = _readable(output[-4000:])
@@ -84,8 +97,9 @@ def compile_library(command: Sequence[str], source: str, folder: Path) -> Path:
 
 def _works(command: Sequence[str], folder: Path) -> bool:
     """Whether the compiler can make a library of the simplest source that uses threads."""
-    library = folder / "probe.so"
-    code, _ = _compile(command, PROBE, library)
+    text, library = folder / "probe.cpp", folder / "probe.so"
+    text.write_text(PROBE, encoding="utf-8")
+    code, _ = _run([[*command, str(text), "-o", str(library)]], folder)
     return code == 0 and library.is_file()
 
 
@@ -94,16 +108,26 @@ def _readable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text).strip() or "no message"
 
 
-def _compile(command: Sequence[str], source: str, library: Path) -> tuple[int, str]:
-    """Exit code and messages of one run."""
-    written = library.with_suffix(".cpp")
-    written.write_text(source, encoding="utf-8")
-    # The compiler's own temporary files go beside the library: one place that needs space.
-    environment = {**os.environ, "TMPDIR": str(library.parent), "LC_ALL": "C"}
+def _run(commands: Sequence[Sequence[str]], folder: Path) -> tuple[int, str]:
+    """Exit code and messages of commands beside each other: of the first that fails, if one does.
+
+    The compiler's own temporary files go into `folder`: one place that needs space.
+    """
+    end = time.monotonic() + LONGEST
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(_started(command, folder)) for command in commands]
+        found = [_outcome(process, end) for process in started]
+    return next((outcome for outcome in found if outcome[0]), found[0])
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, which does not outlive the block."""
+    environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
     try:
         with starting:
             process = subprocess.Popen(
-                [*command, str(written), "-o", str(library)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -112,20 +136,24 @@ def _compile(command: Sequence[str], source: str, library: Path) -> tuple[int, s
             )
     except OSError as error:
         raise UnsupportedError(f"the C++ compiler does not run: {error}; {REMEDY}") from None
-    end = time.monotonic() + LONGEST
     with process:
         try:
-            output = _listen(process, end)
-            process.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            raise UnsupportedError(
-                f"the C++ compiler did not finish within {LONGEST:g} seconds and was stopped: "
-                f"{shlex.join(command[:1])}; {REMEDY}"
-            ) from None
-        except BaseException:
-            _kill(process)
-            raise
+            yield process
+        finally:
+            if process.returncode is None:
+                _kill(process)
+
+
+def _outcome(process: subprocess.Popen[bytes], end: float) -> tuple[int, str]:
+    """Exit code and messages of a process that has until a moment to finish."""
+    try:
+        output = _listen(process, end)
+        process.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise UnsupportedError(
+            f"the C++ compiler did not finish within {LONGEST:g} seconds and was stopped: "
+            f"{shlex.join(list(process.args)[:1])}; {REMEDY}"  # type: ignore[arg-type]
+        ) from None
     code = process.returncode if len(output) <= MOST_OUTPUT else 1
     return code, output.decode("utf-8", "replace")
 

@@ -254,6 +254,10 @@ REGULAR = range(16, 257, 16)
 """Sizes that kernels are specialised to; others (odd, tiny, huge) are left open."""
 
 
+PARTS = ("FWGEN_NO_BACKWARD", "FWGEN_NO_FORWARD")
+"""Macros that leave a kernel out; sources of packages made earlier have none."""
+
+
 def defines(signature: Signature, geometry: Geometry) -> tuple[str, ...]:
     """The macros that the library for such a call is compiled with; they depend on sizes only.
 
@@ -279,7 +283,9 @@ class CpuBackend:
         macros = defines(self.signature, geometry)
         found = self._libraries.get(macros)
         if found is None:
-            found = self._libraries[macros] = load(self.signature.name, self.source, macros)
+            parts = [macro for macro in PARTS if macro in self.source]
+            found = load(self.signature.name, self.source, macros, parts)
+            self._libraries[macros] = found
         return found
 
     def forward(

@@ -601,6 +601,7 @@ namespace {
 
 constexpr size TC = 32;  // tokens of a chunk
 
+#ifndef FWGEN_NO_FORWARD
 bool forward_head(const fw::Call &call, fw::Space &space, const size n, const size h) {
 #ifdef FWGEN_SIZE_0
     constexpr size n_K = FWGEN_SIZE_0;
@@ -1205,7 +1206,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
     return true;
 }
+#endif
 
+#ifndef FWGEN_NO_BACKWARD
 bool backward_head(const fw::Call &call, fw::Space &space, const size n, const size h) {
 #ifdef FWGEN_SIZE_0
     constexpr size n_K = FWGEN_SIZE_0;
@@ -1989,12 +1992,17 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
     return true;
 }
+#endif
 
 }  // namespace
 
+#ifndef FWGEN_NO_FORWARD
 extern "C" long fwgen_forward(const long *args) {
     return fw::for_each_head(args, 2, forward_head);
 }
+#endif
+#ifndef FWGEN_NO_BACKWARD
 extern "C" long fwgen_backward(const long *args) {
     return fw::for_each_head(args, 2, backward_head);
 }
+#endif

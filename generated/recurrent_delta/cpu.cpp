@@ -610,6 +610,7 @@ namespace {
 
 constexpr size TC = 16;  // tokens of a chunk
 
+#ifndef FWGEN_NO_FORWARD
 bool forward_head(const fw::Call &call, fw::Space &space, const size n, const size h) {
 #ifdef FWGEN_SIZE_0
     constexpr size n_D = FWGEN_SIZE_0;
@@ -1030,7 +1031,9 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
     return true;
 }
+#endif
 
+#ifndef FWGEN_NO_BACKWARD
 bool backward_head(const fw::Call &call, fw::Space &space, const size n, const size h) {
 #ifdef FWGEN_SIZE_0
     constexpr size n_D = FWGEN_SIZE_0;
@@ -1911,12 +1914,17 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     fw::copy_out(call.tensor(22), n, h, d_rb, 1, n_D, -1);
     return true;
 }
+#endif
 
 }  // namespace
 
+#ifndef FWGEN_NO_FORWARD
 extern "C" long fwgen_forward(const long *args) {
     return fw::for_each_head(args, 1, forward_head);
 }
+#endif
+#ifndef FWGEN_NO_BACKWARD
 extern "C" long fwgen_backward(const long *args) {
     return fw::for_each_head(args, 1, backward_head);
 }
+#endif

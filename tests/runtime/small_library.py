@@ -7,12 +7,22 @@ from pathlib import Path
 
 from fwgen.runtime import build
 
-SOURCE = 'extern "C" int answer(void) { return ANSWER; }'
+SOURCE = """
+#ifndef NO_ANSWER
+extern "C" int answer(void) { return ANSWER; }
+#endif
+#ifndef NO_MORE
+extern "C" int more(void) { return ANSWER + 1; }
+#endif
+"""
+PARTS = ("NO_MORE", "NO_ANSWER")
 
 
 def answer(value: int) -> int:
     """What the library for that value says."""
-    return build.load("answer", SOURCE, [f"ANSWER={value}"]).answer()
+    library = build.load("answer", SOURCE, [f"ANSWER={value}"], PARTS)
+    assert library.more() == library.answer() + 1
+    return library.answer()
 
 
 def command(value: int) -> list[str]:
@@ -36,7 +46,8 @@ def script(path: Path, lines: str) -> Path:
 def counting_compiler(folder: Path) -> tuple[Path, Path]:
     """A compiler that takes its time, and the file where it notes each library that it makes."""
     log = folder / "compiled.txt"
-    lines = f'echo "$@" >> {log}\nsleep 0.3\nexec g++ "$@"'
+    noted = f'case "$*" in *-shared*) echo "$@" >> {log};; esac'
+    lines = f'{noted}\nsleep 0.3\nexec g++ "$@"'
     return script(folder / "counting", lines), log
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 import torch
 from hand_delta import delta_signature, draw
-from small_library import answer, gone, place, script, wait_for
+from small_library import PARTS, answer, gone, place, script, wait_for
 
 from fwgen.cli import main
-from fwgen.errors import UnsupportedError
+from fwgen.errors import InternalError, UnsupportedError
 from fwgen.runtime import compiler
 from fwgen.runtime.op import CompiledRule
 
@@ -94,6 +94,27 @@ def test_compiler_that_is_asleep(cache, tmp_path, monkeypatch):
     assert time.monotonic() - start < 20
     wait_for(lambda: all(gone(int(process)) for process in noted.read_text().split()))
     assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("macro", PARTS)
+def test_one_part_that_is_refused(cache, tmp_path, monkeypatch, macro):
+    """The messages are those of the part, and the others are not waited for without end."""
+    lines = f'case "$*" in *-D{macro}*) echo no part of mine; exit 1;; esac\nexec g++ "$@"'
+    monkeypatch.setenv("CXX", str(script(tmp_path / "partial", lines)))
+    with pytest.raises(InternalError, match="no part of mine"):
+        answer(8)
+    assert not list(cache.glob("*.so")) and not list(cache.glob(".building*"))
+
+
+@pytest.mark.parametrize("macro", PARTS)
+def test_one_part_that_does_not_end(tmp_path, monkeypatch, macro):
+    noted = tmp_path / "process"
+    lines = f'case "$*" in *-D{macro}*) echo $$ > {noted}; exec sleep 600;; esac\nexec g++ "$@"'
+    monkeypatch.setenv("CXX", str(script(tmp_path / "endless", lines)))
+    monkeypatch.setattr(compiler, "LONGEST", 2.0)
+    with pytest.raises(UnsupportedError, match=r"within 2 seconds"):
+        answer(9)
+    wait_for(lambda: gone(int(noted.read_text())))
 
 
 def test_compiler_that_leaves_something_running(tmp_path, monkeypatch):
