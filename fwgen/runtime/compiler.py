@@ -116,7 +116,7 @@ def _run(commands: Sequence[Sequence[str]], folder: Path) -> tuple[int, str]:
     end = time.monotonic() + LONGEST
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(_started(command, folder)) for command in commands]
-        found = [_outcome(process, end) for process in started]
+        found = [_outcome(process, commands[0][0], end) for process in started]
     return next((outcome for outcome in found if outcome[0]), found[0])
 
 
@@ -144,7 +144,7 @@ def _started(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[
                 _kill(process)
 
 
-def _outcome(process: subprocess.Popen[bytes], end: float) -> tuple[int, str]:
+def _outcome(process: subprocess.Popen[bytes], name: str, end: float) -> tuple[int, str]:
     """Exit code and messages of a process that has until a moment to finish."""
     try:
         output = _listen(process, end)
@@ -152,7 +152,7 @@ def _outcome(process: subprocess.Popen[bytes], end: float) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         raise UnsupportedError(
             f"the C++ compiler did not finish within {LONGEST:g} seconds and was stopped: "
-            f"{shlex.join(list(process.args)[:1])}; {REMEDY}"  # type: ignore[arg-type]
+            f"{shlex.quote(name)}; {REMEDY}"
         ) from None
     code = process.returncode if len(output) <= MOST_OUTPUT else 1
     return code, output.decode("utf-8", "replace")

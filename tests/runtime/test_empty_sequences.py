@@ -8,6 +8,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,14 +48,14 @@ def compiled(name: str, folder: Path) -> fwgen.CompiledRule:
         return fwgen.compile(path)
 
 
-def case_of(op: fwgen.CompiledRule, **how: object) -> Case:
+def case_of(op: fwgen.CompiledRule, **how: Any) -> Case:
     """Three sequences, the second without tokens."""
     signature = op.signature
     sizes = with_room(signature.room, tuple((dim, 2) for dim in signature.free_dims))
     groups = (signature.inputs, signature.params, signature.starts, signature.buffers)
     names = [spec.name for group in (*groups, signature.states) for spec in group]
     draws = tuple((name, "normal") for name in names)
-    return Case(sizes, draws, lengths=(2, 0, 1), loss="final", **how)  # type: ignore[arg-type]
+    return Case(sizes, draws, lengths=(2, 0, 1), loss="final", **how)
 
 
 @pytest.mark.parametrize("name", [*SMALL, *list_rules()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fwgen.commands.report.conditions import Conditions
 from fwgen.ir.nodes import Apply, Const, Load, Scalar, State
+from fwgen.ir.walk import loads
 
 
 def offset(state: State, conditions: Conditions) -> Scalar | None:
@@ -43,9 +44,4 @@ def _terms(expression: Scalar, conditions: Conditions) -> list[Scalar]:
 
 
 def _holds(expression: Scalar, array: str) -> bool:
-    match expression:
-        case Load(name):
-            return name == array
-        case Apply(_, args):
-            return any(_holds(argument, array) for argument in args)
-    return False
+    return any(load.array == array for load in loads(expression))

@@ -145,6 +145,12 @@ class SweepView:
     wanted: str
     phases_wanted: tuple[str, ...]
 
+    def lead(self, store: Transfer) -> str:
+        """How many tokens before its turn a stored row is asked for."""
+        if store.base not in self.soon:
+            return "0"
+        return "-fw::SOON" if self.reverse else "fw::SOON"
+
     @property
     def asked(self) -> tuple[str, ...]:
         """What is asked of memory while the first scan runs."""
