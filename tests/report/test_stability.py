@@ -224,3 +224,10 @@ def test_a_state_that_is_overwritten_has_no_factors(tmp_path: Path) -> None:
     found = notes(path)
     assert "U: overwritten at every token." in found
     assert not any("the states" in line or "same factors" in line for line in found)
+
+
+def test_a_number_beside_a_vector_is_no_element_wise_product(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(DELTA % "W = 2 * W @ diag(exp(k) * k) + outer(v, k)", encoding="utf-8")
+    text = report_latex(compile_rule(load_rule(path), targets=()))
+    assert r"$2\, \exp\left(k\right) \odot k$" in text and r"2 \odot" not in text

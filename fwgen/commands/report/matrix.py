@@ -129,14 +129,18 @@ class Matrix:
         return found if bare or len(factors) == 1 else _bracketed(found)
 
     def product(self, factors: Factors, between: str = " ", alone: bool = False) -> Math:
-        r"""Factors side by side, or element-wise (` * `, in LaTeX `\odot`)."""
+        r"""Factors side by side, or element-wise (` * `, in LaTeX `\odot` between vectors)."""
         printer = latex.Latex(self.names)
-        items = [vector(factor) for factor in quotient(factors)]
+        whole = quotient(factors)
+        items = [vector(factor) for factor in whole]
         # Side by side a quotient, in text, would read as part of what stands beside it.
         texts = [scalar_text(item, OR if alone else POW) for item in items]
         texs = [printer.scalar(item, latex.OR if alone else latex.MUL) for item in items]
-        joined = r" \odot " if between == " * " else r"\, "
-        return Math(between.join(texts), joined.join(texs))
+        tex = texs[0]
+        for left, right, more in zip(whole, whole[1:], texs[1:], strict=False):
+            apart = between == " * " and variables(left) and variables(right)
+            tex += (r" \odot " if apart else r"\, ") + more
+        return Math(between.join(texts), tex)
 
 
 def quotient(factors: Factors) -> Factors:
