@@ -637,7 +637,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     const size p_at = space.take((C + 1) * row_V);  // [V]
     const size r_p_1_at = space.take((C + 1) * row_V);  // [V]
     const size u_W_at = space.take((C + 1) * row_V);  // [V]
-    const size p_1_at = space.take((C + 1) * row_V);  // [V]
     const size y_at = space.take((C + 1) * row_V);  // [V]
     space.plain();
     if (!space.allocate()) return false;
@@ -658,8 +657,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     real *const s_r_p_1 = space.data + s_r_p_1_at;
     real *const p = space.data + p_at;
     real *const r_p_1 = space.data + r_p_1_at;
-    real *const u_W = space.data + u_W_at;
-    real *const p_1 = space.data + p_1_at;
+    real *const u_W = call.tensor(7).data ? space.data + u_W_at : p;  // where p is no result, nothing reads it by then
     real *const y = space.data + y_at;
 
     {
@@ -842,15 +840,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                 for (size tp = 0; tp + 1 < tc; tp += 2) {
                     {
                         const size t = tp;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            beta_ahead3.ask(t);
-                            y_ahead5.ask(t);
-                            p_ahead7.ask(t);
-                        }
-
                         // u_W[i] = beta * (v[i] - p[i])
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -863,15 +852,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     }
                     {
                         const size t = tp + 1;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            beta_ahead3.ask(t);
-                            y_ahead5.ask(t);
-                            p_ahead7.ask(t);
-                        }
-
                         // p[i] += u_W_earlier[i] * s_p
                         FW_UNROLL
                         for (int b = 0; b < NV; ++b) {
@@ -890,6 +870,21 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
 
                     }
+                    if (i0 == 0) {
+                        q_ahead0.ask(tp);
+                        q_ahead0.ask(tp + 1);
+                        k_ahead1.ask(tp);
+                        k_ahead1.ask(tp + 1);
+                        v_ahead2.ask(tp);
+                        v_ahead2.ask(tp + 1);
+                        beta_ahead3.ask(tp);
+                        beta_ahead3.ask(tp + 1);
+                        y_ahead5.ask(tp);
+                        y_ahead5.ask(tp + 1);
+                        p_ahead7.ask(tp);
+                        p_ahead7.ask(tp + 1);
+                    }
+
                     if (tp + 3 < tc) {
                         fw::parts<NV, 2>(i0, [&](auto block, const size i0) {
                             constexpr int NV = block.value;
@@ -1184,15 +1179,11 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
             }
 
             for (size t = 0; t < tc; ++t) {
-                // p_1[i] = r_p_1[i] + u_W[i] * s_p_1
                 for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(p_1 + t * row_V + e, fw::tail(e, n_V, fw::load(r_p_1 + t * row_V + e) + s_p_1[t] * fw::load(u_W + t * row_V + e)));
-
-                }
-
-                // y[i] = a_2 * p_1[i]
-                for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(y_rows.data + t * y_rows.step + e, fw::tail(e, n_V, a_2[t] * fw::load(p_1 + t * row_V + e)));
+                    // p_1[i] = r_p_1[i] + u_W[i] * s_p_1
+                    const fw::vec p_1 = fw::wide(fw::load(r_p_1 + t * row_V + e) + s_p_1[t] * fw::load(u_W + t * row_V + e));
+                    // y[i] = a_2 * p_1[i]
+                    fw::store(y_rows.data + t * y_rows.step + e, fw::tail(e, n_V, a_2[t] * p_1));
 
                 }
 
@@ -1252,7 +1243,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_beta_at = space.take(C + 1);  // []
     const size d_v_at = space.take((C + 1) * row_V);  // [V]
     const size W_1_at = space.take(row_K__V);  // [V, K]
-    const size d_phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_d_phi_q_at = space.take(C + 1);  // []
     const size s_d_kf_at = space.take(C + 1);  // []
     const size d_a_1_at = space.take(C + 1);  // []
@@ -1292,7 +1282,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_beta = space.data + d_beta_at;
     real *const d_v = space.data + d_v_at;
     real *const W_1 = space.data + W_1_at;
-    real *const d_phi_q = space.data + d_phi_q_at;
+    real *const d_phi_q = phi_q;  // nothing reads phi_q by then
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const s_d_kf = space.data + s_d_kf_at;
     real *const d_a_1 = space.data + d_a_1_at;
@@ -1383,20 +1373,14 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     s_p_1[t] = fw::sum(sum);
                 }
 
-                // d_p_1[i] = d_y[i] * a_2
                 for (size e = 0; e < n_V; e += fw::L) {
+                    // d_p_1[i] = d_y[i] * a_2
                     fw::store(d_p_1 + t * row_V + e, fw::tail(e, n_V, a_2[t] * fw::load(d_y_rows.data + t * d_y_rows.step + e)));
 
-                }
-
-                // d_r_p_1[i] = d_p_1[i]
-                for (size e = 0; e < n_V; e += fw::L) {
+                    // d_r_p_1[i] = d_p_1[i]
                     fw::store(d_r_p_1 + t * row_V + e, fw::tail(e, n_V, fw::load(d_p_1 + t * row_V + e)));
 
-                }
-
-                // d_u_W[i] = d_p_1[i] * s_p_1
-                for (size e = 0; e < n_V; e += fw::L) {
+                    // d_u_W[i] = d_p_1[i] * s_p_1
                     fw::store(d_u_W + t * row_V + e, fw::tail(e, n_V, s_p_1[t] * fw::load(d_p_1 + t * row_V + e)));
 
                 }
@@ -1463,6 +1447,15 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
 
                     for (size t = tc - 1; t >= 0; --t) {
+                        // d_p[i] = -d_u_W[i] * beta
+                        FW_UNROLL
+                        for (int b = 0; b < NV; ++b) {
+                            const size e = (i0 + b) * fw::L;
+                            fw::store(d_p + t * row_V + e, fw::tail(e, n_V, -(beta[t] * fw::load(d_u_W + t * row_V + e))));
+
+                        }
+
+
                         if (i0 == 0) {
                             q_ahead0.ask(t);
                             k_ahead1.ask(t);
@@ -1473,15 +1466,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                             d_beta_ahead11.ask(t);
                             d_v_ahead10.ask(t);
                         }
-
-                        // d_p[i] = -d_u_W[i] * beta
-                        FW_UNROLL
-                        for (int b = 0; b < NV; ++b) {
-                            const size e = (i0 + b) * fw::L;
-                            fw::store(d_p + t * row_V + e, fw::tail(e, n_V, -(beta[t] * fw::load(d_u_W + t * row_V + e))));
-
-                        }
-
 
                         if (t > 0) {
                             {
@@ -1677,14 +1661,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
             }
             for (size t = 0; t < tc; ++t) {
-                // kf[i] = k[i] * a
                 for (size e = 0; e < n_K; e += fw::L) {
+                    // kf[i] = k[i] * a
                     fw::store(kf + t * row_K + e, fw::tail(e, n_K, a[t] * fw::load(k_rows.data + t * k_rows.step + e)));
 
-                }
-
-                // d_phi_q[j] = d_s_p_1 * kf[j]
-                for (size e = 0; e < n_K; e += fw::L) {
+                    // d_phi_q[j] = d_s_p_1 * kf[j]
                     fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_p_1[t] * fw::load(kf + t * row_K + e)));
 
                 }
@@ -1813,32 +1794,29 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                     {
                         const size t = tp;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            beta_ahead3.ask(t);
-                            p_ahead5.ask(t);
-                            d_q_ahead8.ask(t);
-                            d_k_ahead9.ask(t);
-                        }
-
                         
                     }
                     {
                         const size t = tp + 1;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            beta_ahead3.ask(t);
-                            p_ahead5.ask(t);
-                            d_q_ahead8.ask(t);
-                            d_k_ahead9.ask(t);
-                        }
-
                         
                     }
+                    if (i0 == 0) {
+                        q_ahead0.ask(tp);
+                        q_ahead0.ask(tp + 1);
+                        k_ahead1.ask(tp);
+                        k_ahead1.ask(tp + 1);
+                        v_ahead2.ask(tp);
+                        v_ahead2.ask(tp + 1);
+                        beta_ahead3.ask(tp);
+                        beta_ahead3.ask(tp + 1);
+                        p_ahead5.ask(tp);
+                        p_ahead5.ask(tp + 1);
+                        d_q_ahead8.ask(tp);
+                        d_q_ahead8.ask(tp + 1);
+                        d_k_ahead9.ask(tp);
+                        d_k_ahead9.ask(tp + 1);
+                    }
+
                 }
                 if (tc % 2) {
                     const size t = tc - 1;

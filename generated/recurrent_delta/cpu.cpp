@@ -635,12 +635,10 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     const size p_1_at = space.take((C + 1) * row_D);  // [D]
     const size Rv_at = space.take(row_D__D);  // [D, D]
     const size p_2_at = space.take((C + 1) * row_D);  // [D]
-    const size u_at = space.take((C + 1) * row_D);  // [D]
     const size m_at = space.take(C + 1);  // []
     const size e__at = space.take((C + 1) * row_D);  // [D]
     const size s_at = space.take(C + 1);  // []
     const size kf_at = space.take((C + 1) * row_D);  // [D]
-    const size u_1_at = space.take((C + 1) * row_D);  // [D]
     const size m_1_at = space.take(C + 1);  // []
     const size e_1_at = space.take((C + 1) * row_D);  // [D]
     const size s_1_at = space.take(C + 1);  // []
@@ -650,7 +648,6 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     const size p_3_at = space.take((C + 1) * row_D);  // [D]
     const size r_y_1_at = space.take((C + 1) * row_D);  // [D]
     const size a_at = space.take(C + 1);  // []
-    const size u_W_at = space.take((C + 1) * row_D);  // [D]
     const size s_y_1_at = space.take(C + 1);  // []
     const size out_at = space.take((C + 1) * row_D);  // [D]
     space.plain();
@@ -668,12 +665,12 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     real *const p_1 = space.data + p_1_at;
     real *const Rv = space.data + Rv_at;
     real *const p_2 = space.data + p_2_at;
-    real *const u = space.data + u_at;
+    real *const u = p;  // nothing reads p by then
     real *const m = space.data + m_at;
     real *const e_ = space.data + e__at;
     real *const s = space.data + s_at;
     real *const kf = space.data + kf_at;
-    real *const u_1 = space.data + u_1_at;
+    real *const u_1 = p_1;  // nothing reads p_1 by then
     real *const m_1 = space.data + m_1_at;
     real *const e_1 = space.data + e_1_at;
     real *const s_1 = space.data + s_1_at;
@@ -683,7 +680,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     real *const p_3 = space.data + p_3_at;
     real *const r_y_1 = space.data + r_y_1_at;
     real *const a = space.data + a_at;
-    real *const u_W = space.data + u_W_at;
+    real *const u_W = p_2;  // nothing reads p_2 by then
     real *const s_y_1 = space.data + s_y_1_at;
     real *const out = space.data + out_at;
 
@@ -1063,12 +1060,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size p_1_at = space.take((C + 1) * row_D);  // [D]
     const size Rv_at = space.take(row_D__D);  // [D, D]
     const size p_2_at = space.take((C + 1) * row_D);  // [D]
-    const size u_at = space.take((C + 1) * row_D);  // [D]
     const size m_at = space.take(C + 1);  // []
     const size e__at = space.take((C + 1) * row_D);  // [D]
     const size s_at = space.take(C + 1);  // []
     const size kf_at = space.take((C + 1) * row_D);  // [D]
-    const size u_1_at = space.take((C + 1) * row_D);  // [D]
     const size m_1_at = space.take(C + 1);  // []
     const size e_1_at = space.take((C + 1) * row_D);  // [D]
     const size s_1_at = space.take(C + 1);  // []
@@ -1080,9 +1075,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size a_at = space.take(C + 1);  // []
     const size u_W_at = space.take((C + 1) * row_D);  // [D]
     const size s_y_1_at = space.take(C + 1);  // []
-    const size d_y_1_total_at = space.take((C + 1) * row_D);  // [D]
-    const size d_r_y_1_at = space.take((C + 1) * row_D);  // [D]
-    const size d_u_W_at = space.take((C + 1) * row_D);  // [D]
     const size d_s_y_1_at = space.take(C + 1);  // []
     const size d_qf_at = space.take((C + 1) * row_D);  // [D]
     const size d_kf_at = space.take((C + 1) * row_D);  // [D]
@@ -1094,13 +1086,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size a_1_at = space.take(C + 1);  // []
     const size d_s_1_at = space.take(C + 1);  // []
     const size d_e_1_at = space.take((C + 1) * row_D);  // [D]
-    const size d_u_1_at = space.take((C + 1) * row_D);  // [D]
-    const size d_p_1_at = space.take((C + 1) * row_D);  // [D]
     const size a_2_at = space.take(C + 1);  // []
     const size d_s_at = space.take(C + 1);  // []
     const size d_e_at = space.take((C + 1) * row_D);  // [D]
-    const size d_u_at = space.take((C + 1) * row_D);  // [D]
-    const size d_p_at = space.take((C + 1) * row_D);  // [D]
     const size d_v_at = space.take((C + 1) * row_D);  // [D]
     const size d_Rv_at = space.take(row_D__D);  // [D, D]
     const size d_rb_at = space.take(row_D);  // [D]
@@ -1127,12 +1115,12 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const p_1 = space.data + p_1_at;
     real *const Rv = space.data + Rv_at;
     real *const p_2 = space.data + p_2_at;
-    real *const u = space.data + u_at;
+    real *const u = p;  // nothing reads p by then
     real *const m = space.data + m_at;
     real *const e_ = space.data + e__at;
     real *const s = space.data + s_at;
     real *const kf = space.data + kf_at;
-    real *const u_1 = space.data + u_1_at;
+    real *const u_1 = p_1;  // nothing reads p_1 by then
     real *const m_1 = space.data + m_1_at;
     real *const e_1 = space.data + e_1_at;
     real *const s_1 = space.data + s_1_at;
@@ -1144,9 +1132,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const a = space.data + a_at;
     real *const u_W = space.data + u_W_at;
     real *const s_y_1 = space.data + s_y_1_at;
-    real *const d_y_1_total = space.data + d_y_1_total_at;
-    real *const d_r_y_1 = space.data + d_r_y_1_at;
-    real *const d_u_W = space.data + d_u_W_at;
+    real *const d_y_1_total = r_y_1;  // nothing reads r_y_1 by then
+    real *const d_r_y_1 = p_1;  // nothing reads p_1 by then
+    real *const d_u_W = p;  // nothing reads p by then
     real *const d_s_y_1 = space.data + d_s_y_1_at;
     real *const d_qf = space.data + d_qf_at;
     real *const d_kf = space.data + d_kf_at;
@@ -1158,13 +1146,13 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const a_1 = space.data + a_1_at;
     real *const d_s_1 = space.data + d_s_1_at;
     real *const d_e_1 = space.data + d_e_1_at;
-    real *const d_u_1 = space.data + d_u_1_at;
-    real *const d_p_1 = space.data + d_p_1_at;
+    real *const d_u_1 = e_1;  // nothing reads e_1 by then
+    real *const d_p_1 = d_e_1;  // nothing reads d_e_1 by then
     real *const a_2 = space.data + a_2_at;
     real *const d_s = space.data + d_s_at;
     real *const d_e = space.data + d_e_at;
-    real *const d_u = space.data + d_u_at;
-    real *const d_p = space.data + d_p_at;
+    real *const d_u = e_;  // nothing reads e_ by then
+    real *const d_p = d_e;  // nothing reads d_e by then
     real *const d_v = space.data + d_v_at;
     real *const d_Rv = space.data + d_Rv_at;
     real *const d_rb = space.data + d_rb_at;

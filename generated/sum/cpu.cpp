@@ -761,26 +761,23 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                     {
                         const size t = tp;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            y_ahead4.ask(t);
-                        }
-
                         
                     }
                     {
                         const size t = tp + 1;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            y_ahead4.ask(t);
-                        }
-
                         
                     }
+                    if (i0 == 0) {
+                        q_ahead0.ask(tp);
+                        q_ahead0.ask(tp + 1);
+                        k_ahead1.ask(tp);
+                        k_ahead1.ask(tp + 1);
+                        v_ahead2.ask(tp);
+                        v_ahead2.ask(tp + 1);
+                        y_ahead4.ask(tp);
+                        y_ahead4.ask(tp + 1);
+                    }
+
                 }
                 if (tc % 2) {
                     const size t = tc - 1;
@@ -918,7 +915,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_phi_k_at = space.take((C + 1) * row_K);  // [K]
     const size d_k_at = space.take((C + 1) * row_K);  // [K]
     const size W_1_at = space.take(row_K__V);  // [V, K]
-    const size d_phi_q_at = space.take((C + 1) * row_K);  // [K]
     const size s_d_phi_q_at = space.take(C + 1);  // []
     const size d_q_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
@@ -939,7 +935,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_phi_k = space.data + d_phi_k_at;
     real *const d_k = space.data + d_k_at;
     real *const W_1 = space.data + W_1_at;
-    real *const d_phi_q = space.data + d_phi_q_at;
+    real *const d_phi_q = d_phi_k;  // nothing reads d_phi_k by then
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const d_q = space.data + d_q_at;
 
@@ -1116,14 +1112,11 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
             const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_V), v);
             const fw::Ahead<1> d_q_ahead6(call, 6, n, h, c0, 0, 1 * (n_K), d_q);
             for (size t = 0; t < tc; ++t) {
-                // phi_k[i] = elu(k[i]) + 1
                 for (size e = 0; e < n_K; e += fw::L) {
+                    // phi_k[i] = elu(k[i]) + 1
                     fw::store(phi_k + t * row_K + e, fw::tail(e, n_K, fw::elu(fw::load(k_rows.data + t * k_rows.step + e)) + real(1)));
 
-                }
-
-                // d_phi_q[j] = d_s_y * phi_k[j]
-                for (size e = 0; e < n_K; e += fw::L) {
+                    // d_phi_q[j] = d_s_y * phi_k[j]
                     fw::store(d_phi_q + t * row_K + e, fw::tail(e, n_K, d_s_y[t] * fw::load(phi_k + t * row_K + e)));
 
                 }
@@ -1220,26 +1213,23 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                     {
                         const size t = tp;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            d_q_ahead6.ask(t);
-                        }
-
                         
                     }
                     {
                         const size t = tp + 1;
-                        if (i0 == 0) {
-                            q_ahead0.ask(t);
-                            k_ahead1.ask(t);
-                            v_ahead2.ask(t);
-                            d_q_ahead6.ask(t);
-                        }
-
                         
                     }
+                    if (i0 == 0) {
+                        q_ahead0.ask(tp);
+                        q_ahead0.ask(tp + 1);
+                        k_ahead1.ask(tp);
+                        k_ahead1.ask(tp + 1);
+                        v_ahead2.ask(tp);
+                        v_ahead2.ask(tp + 1);
+                        d_q_ahead6.ask(tp);
+                        d_q_ahead6.ask(tp + 1);
+                    }
+
                 }
                 if (tc % 2) {
                     const size t = tc - 1;

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fwgen.emit.cpu.choices import Choices
+from fwgen.emit.cpu.fusion import values
 from fwgen.emit.cpu.names import Names
 from fwgen.emit.cpu.phases import PhaseWriter, partial
+from fwgen.emit.cpu.sharing import shared_rows
 from fwgen.emit.cpu.statements import view
 from fwgen.emit.cpu.storage import Kind, Place, Storage
 from fwgen.emit.cpu.views import (
@@ -40,10 +42,14 @@ class KernelWriter:
         self.gradients: dict[str, Transfer] = {}
         self.extents: dict[str, str] = {}
         self.choices = Choices(kernel, tensors, names)
+        self.values = values(kernel)
+        self.rows: dict[str, str] = {}
+        """The bases of rows that may share memory, "" for other arrays."""
 
     def write(self) -> KernelView:
         """The view of the kernel."""
         sweeps = tuple(self.sweep(n, s) for n, s in enumerate(self.kernel.sweeps))
+        self.share()
         return KernelView(
             self.kernel.name,
             sweeps,
@@ -56,6 +62,7 @@ class KernelWriter:
     def sweep(self, number: int, sweep: Sweep) -> SweepView:
         """The view of one sweep; `number` tells its matrices from those of others."""
         storage = self.storage(number, sweep)
+        self.local_rows(sweep, storage)
         writer = PhaseWriter(self.arrays, storage, set(sweep.fetches))
         phases = tuple(writer.phase(p) for p in sweep.phases)
         used = self.mentioned(sweep)
@@ -103,6 +110,28 @@ class KernelWriter:
             phases_wanted=phases_wanted,
         )
 
+    def share(self) -> None:
+        """Let rows take the memory of others that are done with."""
+        rows = [n for n, base in self.rows.items() if base]
+        stored = {a: t for s in self.kernel.sweeps for a, t in s.stores}
+        for name, owner in shared_rows(self.kernel.sweeps, rows, self.arrays).items():
+            base, place = self.rows[name], self.rows[owner]
+            tensor = self.tensors[stored[owner]] if owner in stored else -1
+            self.buffers[base] = replace(self.buffers[base], shared=place, unless=tensor)
+
+    def local_rows(self, sweep: Sweep, storage: Storage) -> None:
+        """Note the rows that are made and used within chunks; none is one that moves otherwise."""
+        moved = {a for a, _ in sweep.loads} | {
+            n for c in sweep.carries for n in (c.before, c.after)
+        }
+        moved |= {*self.added(sweep), *self.crossing}
+        for name in self.mentioned(sweep):
+            place, array = storage.places[name], self.arrays[name]
+            plain = array.role == "local" and bool(array.dims) and place.kind == "row"
+            if name in moved or not plain:
+                self.rows[name] = ""
+            self.rows.setdefault(name, place.base)
+
     def mentioned(self, sweep: Sweep) -> list[str]:
         """Arrays of a sweep, each once, in order of first use."""
         names = [n for a in sweep.loads for n in a[:1]]
@@ -140,6 +169,8 @@ class KernelWriter:
             kind: Kind = "matrix" if name in matrices else "row"
             if self.is_head(array, sweep):
                 kind = "head"
+            if name in self.values:
+                kind = "value"
             laned = kind != "row" and len(array.dims) == 2
             history = owner in histories
             shift = 1 if later and (kind == "row" or history) else 0
@@ -149,7 +180,8 @@ class KernelWriter:
             base = self.names.of((owner, number if kind == "matrix" else ""), tag)
             rows = f"{base}_rows" if name in passing else ""
             places[name] = Place(array, base, kind, laned, axis, shift, history, rows)
-            self.declare(places[name], storage, name in self.crossing)
+            if kind != "value":
+                self.declare(places[name], storage, name in self.crossing)
         for name in earlier:
             place = places[self.arrays[name].of]
             places[name] = replace(place, array=self.arrays[name], shift=place.shift - 1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from fwgen.emit.cpu.fusion import loops
 from fwgen.emit.cpu.nest import NestView, Part, nest_view
 from fwgen.emit.cpu.statements import view
 from fwgen.emit.cpu.storage import Storage
@@ -26,11 +27,14 @@ class PhaseWriter:
         """The view of a batch or scan."""
         if isinstance(phase, Scan):
             return self.scan(phase)
-        views = [
-            view(self.first(s, self.done), self.storage, "t", batch=not phase.seconds)
-            for s in phase.statements
+        groups = [
+            tuple(
+                view(self.first(s, self.done), self.storage, "t", batch=not phase.seconds)
+                for s in group
+            )
+            for group in loops(phase.statements, self.arrays)
         ]
-        runs = groupby(views, key=lambda v: v.kind == "tokens")
+        runs = groupby(groups, key=lambda group: group[0].kind == "tokens")
         return BatchView(tuple(tuple(run) for _, run in runs), phase.seconds)
 
     def scan(self, scan: Scan) -> ScanView:

@@ -29,7 +29,8 @@ class View:
     scalar value, vectorised over the tokens of the chunk). `outer` loops lie around the reduction,
     `inner` loops inside it. `pointer` is the target's vector in `map` and `tokens`; `element` the
     target's element in the others. `exact` targets may not be written beyond `bound`. With `block`
-    only the vectors of the current block are computed.
+    only the vectors of the current block are computed. `name`: the
+    target is a value of that name.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class View:
     reduce: str
     accumulate: bool
     exact: bool
+    name: str
 
 
 def view(
@@ -70,6 +72,7 @@ def view(
     around = _surroundings(storage, lane, values, token, kind == "tokens")
     value = as_real(scalar_text(statement.body, around))
     target = Load(statement.target, statement.index)
+    place = storage.places[statement.target]
     parted = lane is not None and split == str(lane.dim) and lane in statement.free
     return View(
         kind=kind,
@@ -84,6 +87,7 @@ def view(
         reduce=statement.reduce or "",
         accumulate=statement.accumulate,
         exact=kind == "map" and not _whole(target, lane, storage),
+        name=place.base if place.kind == "value" else "",
     )
 
 
@@ -146,6 +150,8 @@ def _surroundings(
     tokens: bool,
 ) -> Surroundings:
     def load(node: Load) -> Text:
+        if storage.places[node.array].kind == "value":
+            return Text(storage.places[node.array].base, ATOM, "vec")
         if tokens and storage.places[node.array].kind == "row":
             slot = storage.slot(storage.places[node.array], token)
             return Text(f"fw::load({slot})", ATOM, "vec")

@@ -4,6 +4,7 @@
   a scalar is one number per token. A carried row array has its old value in the slot before the new
   one.
 * A *head* array (params, buffers, their gradients) exists once.
+* A *value* lives in the registers of one loop over lanes.
 * A *matrix* lives in its scan, once, or once per token where the scan keeps a history.
 
 Matrices and head arrays of two axes are laned: vector b of row j is at (b * column + j) * L, the
@@ -22,7 +23,7 @@ from fwgen.emit.cpu.names import Names, dim_text, index_text, wrapped
 from fwgen.ir.dims import ONE, Dim
 from fwgen.ir.nodes import Array, Index, Load, Var
 
-Kind = Literal["row", "head", "matrix"]
+Kind = Literal["row", "head", "matrix", "value"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ class Buffer:
     """Memory of the work space: `count` times `extent` reals.
 
     `whole`: a row for every token of the sequence; `alias` then points to the chunk's first.
+    `shared`: another buffer whose memory it takes, unless the tensor `unless` (-1: none) is there.
     """
 
     name: str
@@ -21,6 +22,13 @@ class Buffer:
     comment: str
     whole: bool = False
     alias: str = ""
+    shared: str = ""
+    unless: int = -1
+
+    @property
+    def always_shared(self) -> bool:
+        """Whether it needs no memory of its own."""
+        return bool(self.shared) and self.unless < 0
 
     @property
     def size(self) -> str:
@@ -89,9 +97,12 @@ class PairView:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """Statements for the tokens of a chunk; those of a run share one loop."""
+    """Statements for the tokens of a chunk.
 
-    runs: tuple[tuple[View, ...], ...]
+    Those of a run share one loop over tokens; it consists of groups that share one over lanes.
+    """
+
+    runs: tuple[tuple[tuple[View, ...], ...], ...]
     seconds: bool
     scan: bool = False
 
