@@ -985,40 +985,24 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
 
                     } else {
-                        fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
-                            constexpr int NV = block.value;
-                            {
-                                // W_1[i, j] = W[i, j] + u_W_earlier[i] * kf_earlier[j] + u_W[i] * kf[j]
-                                const size rows = n_K;
-                                const real *const kf_earlier_j_row = kf + tp * row_K;
-                                const real *const kf_j_row = kf + (tp + 1) * row_K;
-                                const real *const W_ij_from = W_0;
-                                real *const W_1_ij_to = W_0;
-                                fw::vec u_W_earlier_v[NV], u_W_v[NV];
+                        {
+                            // W_1[i, j] = W[i, j] + u_W_earlier[i] * kf_earlier[j] + u_W[i] * kf[j]
+                            const size rows = n_K;
+                            const real *const kf_earlier_j_row = kf + tp * row_K;
+                            const real *const kf_j_row = kf + (tp + 1) * row_K;
+                            const real *const W_ij_from = W_0;
+                            real *const W_1_ij_to = W_0;
+                            fw::vec u_W_earlier_v[NV], u_W_v[NV];
+                            FW_UNROLL
+                            for (int b = 0; b < NV; ++b) {
+                                u_W_earlier_v[b] = fw::load(u_W + tp * row_V + (i0 + b) * fw::L);
+                                u_W_v[b] = fw::load(u_W + (tp + 1) * row_V + (i0 + b) * fw::L);
+                            }
+                            const size fours = rows / 4 * 4;
+                            for (size j = 0; j < fours; j += 4) {
                                 FW_UNROLL
-                                for (int b = 0; b < NV; ++b) {
-                                    u_W_earlier_v[b] = fw::load(u_W + tp * row_V + (i0 + b) * fw::L);
-                                    u_W_v[b] = fw::load(u_W + (tp + 1) * row_V + (i0 + b) * fw::L);
-                                }
-                                const size fours = rows / 4 * 4;
-                                for (size j = 0; j < fours; j += 4) {
-                                    FW_UNROLL
-                                    for (int step = 0; step < 4; ++step) {
-                                        const size at_row = j + step;
-                                        const fw::vec kf_earlier_j = fw::splat(kf_earlier_j_row[at_row]);
-                                        const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
-                                        FW_UNROLL
-                                        for (int b = 0; b < NV; ++b) {
-                                            const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                            const fw::vec W_ij = fw::load(W_ij_from + at);
-                                            const fw::vec W_1_ij = fw::wide(W_ij + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
-                                            fw::store(W_1_ij_to + at, W_1_ij);
-                                        }
-
-                                    }
-                                }
-                                for (size j = fours; j < rows; ++j) {
-                                    const size at_row = j;
+                                for (int step = 0; step < 4; ++step) {
+                                    const size at_row = j + step;
                                     const fw::vec kf_earlier_j = fw::splat(kf_earlier_j_row[at_row]);
                                     const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                     FW_UNROLL
@@ -1031,8 +1015,20 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                                 }
                             }
+                            for (size j = fours; j < rows; ++j) {
+                                const size at_row = j;
+                                const fw::vec kf_earlier_j = fw::splat(kf_earlier_j_row[at_row]);
+                                const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                    const fw::vec W_ij = fw::load(W_ij_from + at);
+                                    const fw::vec W_1_ij = fw::wide(W_ij + u_W_earlier_v[b] * kf_earlier_j + u_W_v[b] * kf_j);
+                                    fw::store(W_1_ij_to + at, W_1_ij);
+                                }
 
-                        });
+                            }
+                        }
 
 
                     }
@@ -1117,37 +1113,22 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
                     }
 
 
-                    fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
-                        constexpr int NV = block.value;
-                        {
-                            // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
-                            const size rows = n_K;
-                            const real *const kf_j_row = kf + t * row_K;
-                            const real *const W_ij_from = W_0;
-                            real *const W_1_ij_to = W_0;
-                            fw::vec u_W_v[NV];
+                    {
+                        // W_1[i, j] = W[i, j] + u_W[i] * kf[j]
+                        const size rows = n_K;
+                        const real *const kf_j_row = kf + t * row_K;
+                        const real *const W_ij_from = W_0;
+                        real *const W_1_ij_to = W_0;
+                        fw::vec u_W_v[NV];
+                        FW_UNROLL
+                        for (int b = 0; b < NV; ++b) {
+                            u_W_v[b] = fw::load(u_W + t * row_V + (i0 + b) * fw::L);
+                        }
+                        const size fours = rows / 4 * 4;
+                        for (size j = 0; j < fours; j += 4) {
                             FW_UNROLL
-                            for (int b = 0; b < NV; ++b) {
-                                u_W_v[b] = fw::load(u_W + t * row_V + (i0 + b) * fw::L);
-                            }
-                            const size fours = rows / 4 * 4;
-                            for (size j = 0; j < fours; j += 4) {
-                                FW_UNROLL
-                                for (int step = 0; step < 4; ++step) {
-                                    const size at_row = j + step;
-                                    const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
-                                    FW_UNROLL
-                                    for (int b = 0; b < NV; ++b) {
-                                        const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                        const fw::vec W_ij = fw::load(W_ij_from + at);
-                                        const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
-                                        fw::store(W_1_ij_to + at, W_1_ij);
-                                    }
-
-                                }
-                            }
-                            for (size j = fours; j < rows; ++j) {
-                                const size at_row = j;
+                            for (int step = 0; step < 4; ++step) {
+                                const size at_row = j + step;
                                 const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                 FW_UNROLL
                                 for (int b = 0; b < NV; ++b) {
@@ -1159,8 +1140,19 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
 
                             }
                         }
+                        for (size j = fours; j < rows; ++j) {
+                            const size at_row = j;
+                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                            FW_UNROLL
+                            for (int b = 0; b < NV; ++b) {
+                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                const fw::vec W_ij = fw::load(W_ij_from + at);
+                                const fw::vec W_1_ij = fw::wide(W_ij + u_W_v[b] * kf_j);
+                                fw::store(W_1_ij_to + at, W_1_ij);
+                            }
 
-                    });
+                        }
+                    }
 
 
                 }
@@ -1521,40 +1513,24 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
 
                         } else {
-                            fw::parts<NV, 1>(i0, [&](auto block, const size i0) {
-                                constexpr int NV = block.value;
-                                {
-                                    // d_W[i, j] = d_r_p_1[i] * phi_q[j] + d_W_1[i, j] + d_p[i] * kf[j]
-                                    const size rows = n_K;
-                                    const real *const phi_q_j_row = phi_q + t * row_K;
-                                    const real *const kf_j_row = kf + t * row_K;
-                                    const real *const d_W_1_ij_from = d_W_1_0;
-                                    real *const d_W_ij_to = d_W_1_0;
-                                    fw::vec d_r_p_1_v[NV], d_p_v[NV];
+                            {
+                                // d_W[i, j] = d_r_p_1[i] * phi_q[j] + d_W_1[i, j] + d_p[i] * kf[j]
+                                const size rows = n_K;
+                                const real *const phi_q_j_row = phi_q + t * row_K;
+                                const real *const kf_j_row = kf + t * row_K;
+                                const real *const d_W_1_ij_from = d_W_1_0;
+                                real *const d_W_ij_to = d_W_1_0;
+                                fw::vec d_r_p_1_v[NV], d_p_v[NV];
+                                FW_UNROLL
+                                for (int b = 0; b < NV; ++b) {
+                                    d_r_p_1_v[b] = fw::load(d_r_p_1 + t * row_V + (i0 + b) * fw::L);
+                                    d_p_v[b] = fw::load(d_p + t * row_V + (i0 + b) * fw::L);
+                                }
+                                const size fours = rows / 4 * 4;
+                                for (size j = 0; j < fours; j += 4) {
                                     FW_UNROLL
-                                    for (int b = 0; b < NV; ++b) {
-                                        d_r_p_1_v[b] = fw::load(d_r_p_1 + t * row_V + (i0 + b) * fw::L);
-                                        d_p_v[b] = fw::load(d_p + t * row_V + (i0 + b) * fw::L);
-                                    }
-                                    const size fours = rows / 4 * 4;
-                                    for (size j = 0; j < fours; j += 4) {
-                                        FW_UNROLL
-                                        for (int step = 0; step < 4; ++step) {
-                                            const size at_row = j + step;
-                                            const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
-                                            const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
-                                            FW_UNROLL
-                                            for (int b = 0; b < NV; ++b) {
-                                                const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
-                                                const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
-                                                const fw::vec d_W_ij = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_ij + d_p_v[b] * kf_j);
-                                                fw::store(d_W_ij_to + at, d_W_ij);
-                                            }
-
-                                        }
-                                    }
-                                    for (size j = fours; j < rows; ++j) {
-                                        const size at_row = j;
+                                    for (int step = 0; step < 4; ++step) {
+                                        const size at_row = j + step;
                                         const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
                                         const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
                                         FW_UNROLL
@@ -1567,8 +1543,20 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
                                     }
                                 }
+                                for (size j = fours; j < rows; ++j) {
+                                    const size at_row = j;
+                                    const fw::vec phi_q_j = fw::splat(phi_q_j_row[at_row]);
+                                    const fw::vec kf_j = fw::splat(kf_j_row[at_row]);
+                                    FW_UNROLL
+                                    for (int b = 0; b < NV; ++b) {
+                                        const size at = ((i0 + b) * fw::column(rows) + at_row) * fw::L;
+                                        const fw::vec d_W_1_ij = fw::load(d_W_1_ij_from + at);
+                                        const fw::vec d_W_ij = fw::wide(d_r_p_1_v[b] * phi_q_j + d_W_1_ij + d_p_v[b] * kf_j);
+                                        fw::store(d_W_ij_to + at, d_W_ij);
+                                    }
 
-                            });
+                                }
+                            }
 
 
                         }
