@@ -78,7 +78,12 @@ def _products(
 
 def _is_cheap(name: str, arrays: Mapping[str, Array], step: Step) -> bool:
     """Whether an array is a scalar that is handed on, or that takes no vectors to compute again."""
+    return not arrays[name].dims and not costly(name, arrays, step)
+
+
+def costly(name: str, arrays: Mapping[str, Array], step: Step) -> bool:
+    """Whether an array is a scalar of the forward that is computed from vectors."""
     if arrays[name].dims:
         return False
     behind = {n for s in needed(step.statements, [name]) for n in (s.target, *reads(s))}
-    return all(not arrays[n].dims for n in behind)
+    return any(arrays[n].dims for n in behind)

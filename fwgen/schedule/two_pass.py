@@ -8,14 +8,14 @@ is found from the statements: it exists when none of them needs both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fwgen.ir.carries import Carry, Telescoped, is_mark
 from fwgen.ir.nodes import Array, Statement, Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
-from fwgen.schedule.crossing import shared
+from fwgen.schedule.crossing import costly, shared
 from fwgen.schedule.forward import state_carries
 from fwgen.schedule.graph import dependents, needed
 from fwgen.schedule.pairs import pair_scans
@@ -96,6 +96,8 @@ class _Pass:
     reverse: bool
     carries: tuple[Carry, ...]
     finale: tuple[Statement, ...] = ()
+    taken: frozenset[str] = frozenset()
+    """Forward values that an earlier sweep hands on."""
 
 
 def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescoped) -> Kernel:
@@ -133,6 +135,7 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
     )
     passes[:2] = [replace(passes[0], own=one), replace(passes[1], own=two)]
     used = [p for p in passes if p.own or p.finale]
+    used = _handing_on(step, arrays, parts.saved, used)
     sweeps: list[Sweep] = []
     for n, this in enumerate(used):
         sweep = _sweep(step, adjoint, parts.saved, arrays, used[:n], this, used[n + 1 :])
@@ -140,6 +143,49 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
         sweeps.append(replace(sweep, phases=found))
         arrays = (*arrays, *added)
     return Kernel("backward", arrays, tuple(sweeps), param_gradients(step, adjoint))
+
+
+def _handing_on(
+    step: Step, arrays: Sequence[Array], saved: Sequence[str], passes: Sequence[_Pass]
+) -> list[_Pass]:
+    """The passes, each taking forward values that an earlier one has computed anyway.
+
+    These are scalars that are summed over vectors, and vectors that spare it the loads of two
+    others: a model's tensors have every token in another place, what is handed on lies together.
+    """
+    by_name = {a.name: a for a in arrays}
+    found: list[_Pass] = []
+    scalars, vectors = set[str](), dict[str, None]()
+    for this in passes:
+        given = {*saved, *scalars}
+        for name in reversed(vectors):
+            spared = _loaded(step, this, given, by_name) - _loaded(
+                step, this, {*given, name}, by_name
+            )
+            given |= {name} if len(spared) > 1 else set()
+        forward = _forward(step, this, given)
+        named = {n for s in (*forward, *this.own, *this.finale) for n in reads(s)}
+        found.append(replace(this, taken=frozenset(named & given - set(saved))))
+        scalars |= {s.target for s in forward if costly(s.target, by_name, step)}
+        vectors |= {s.target: None for s in forward if len(by_name[s.target].dims) == 1}
+    return found
+
+
+def _loaded(
+    step: Step, this: _Pass, given: Collection[str], arrays: Mapping[str, Array]
+) -> set[str]:
+    """The vectors of inputs and of what the forward kept that a pass reads."""
+    named = {
+        n for s in (*_forward(step, this, given), *this.own, *this.finale) for n in reads(s)
+    } - {s.target for s in _forward(step, this, given)}
+    return {n for n in named if arrays[n].dims and arrays[n].role in ("input", "local")}
+
+
+def _forward(step: Step, this: _Pass, given: Collection[str]) -> tuple[Statement, ...]:
+    """The forward statements that a pass runs itself, where `given` is at hand."""
+    uses = {name for s in (*this.own, *this.finale) for name in reads(s)}
+    rebuilt = {c.after for c in this.carries} & {s.new for s in step.states}
+    return tuple(needed([s for s in step.statements if s.target not in given], uses | rebuilt))
 
 
 def _before_carry(decays: Telescoped) -> tuple[list[Statement], list[Statement]]:
@@ -190,13 +236,15 @@ def _sweep(
     after = {s.target for p in later for s in p.own}
     asked = {name for p in later for name in _mentioned(p) - _made_again(p, [this])}
     uses = {name for s in (*this.own, *this.finale) for name in reads(s)}
-    fetches = tuple(n for n in by_name if n in made and n in uses | {s.target for s in this.own})
-    given = {*kept, *made}
-    rebuilt = {c.after for c in this.carries} & {s.new for s in step.states}
-    forward = needed([s for s in step.statements if s.target not in given], uses | rebuilt)
+    wanted = uses | {s.target for s in this.own}
+    fetches = tuple(n for n in by_name if (n in made and n in wanted) or n in this.taken)
+    forward = _forward(step, this, {*kept, *made, *this.taken})
     own = merged(this.own, {a.name: a.dims for a in adjoint.arrays if a.name not in heads}, fetches)
     statements = (*forward, *own)
     targets = {s.target for s in own} - own_names - heads
+    handed = {n for p in later for n in p.taken} & {s.target for s in forward}
+    targets |= handed
+    asked |= handed
     spills = tuple(n for n in by_name if n in targets and n in asked)
     read = {name for s in statements for name in reads(s)}
     loads = [(n, f"input {n}") for n, a in by_name.items() if n in read and a.role == "input"]

@@ -1222,10 +1222,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_y_at = space.take((C + 1) * row_V);  // [V]
     const size d_W_1_0_at = space.take(row_V__K);  // [V, K]
     const size n__at = space.take(C + 1);  // []
-    const size u_W_at = space.take((C + 1) * row_V);  // [V]
     const size n_1_at = space.take(C + 1);  // []
-    const size a_at = space.take(C + 1);  // []
-    const size a_1_at = space.take(C + 1);  // []
     const size a_2_at = space.take(C + 1);  // []
     const size kf_at = space.take((C + 1) * row_K);  // [K]
     const size phi_q_at = space.take((C + 1) * row_K);  // [K]
@@ -1244,6 +1241,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     const size d_q_at = space.take((C + 1) * row_K);  // [K]
     const size d_k_at = space.take((C + 1) * row_K);  // [K]
     space.plain();
+    const size u_W_all_at = space.take((call.longest) * row_V);  // [V]
+    const size a_all_at = space.take(call.longest);  // []
+    const size a_1_all_at = space.take(call.longest);  // []
     const size d_r_p_1_all_at = space.take((call.longest) * row_V);  // [V]
     const size d_s_p_1_all_at = space.take(call.longest);  // []
     const size d_kf_all_at = space.take((call.longest) * row_K);  // [K]
@@ -1257,10 +1257,10 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_y = space.data + d_y_at;
     real *const d_W_1_0 = space.data + d_W_1_0_at;
     real *const n_ = space.data + n__at;
-    real *const u_W = space.data + u_W_at;
+    real *const u_W_all = space.data + u_W_all_at;
     real *const n_1 = space.data + n_1_at;
-    real *const a = space.data + a_at;
-    real *const a_1 = space.data + a_1_at;
+    real *const a_all = space.data + a_all_at;
+    real *const a_1_all = space.data + a_1_all_at;
     real *const a_2 = space.data + a_2_at;
     real *const kf = space.data + kf_at;
     real *const phi_q = space.data + phi_q_at;
@@ -1290,6 +1290,9 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = (T - 1) / TC * TC; c0 >= 0 && T > 0; c0 -= TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
+            real *const u_W = u_W_all + c0 * row_V;
+            real *const a = a_all + c0 * 1;
+            real *const a_1 = a_1_all + c0 * 1;
             real *const d_r_p_1 = d_r_p_1_all + c0 * row_V;
             real *const d_s_p_1 = d_s_p_1_all + c0 * 1;
             real *const d_kf = d_kf_all + c0 * row_K;
@@ -1598,56 +1601,21 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
 
         for (size c0 = 0; c0 < T; c0 += TC) {
             const size tc = T - c0 < TC ? T - c0 : TC;
+            real *const a = a_all + c0 * 1;
             real *const d_s_p_1 = d_s_p_1_all + c0 * 1;
             real *const d_r_p_1 = d_r_p_1_all + c0 * row_V;
             real *const d_p = d_p_all + c0 * row_V;
             real *const d_kf = d_kf_all + c0 * row_K;
+            real *const u_W = u_W_all + c0 * row_V;
+            real *const a_1 = a_1_all + c0 * 1;
             const fw::Rows q_rows = fw::rows_in(q, call, 0, n, h, c0, tc, row_K, 1, n_K);
             const fw::Rows k_rows = fw::rows_in(k, call, 1, n, h, c0, tc, row_K, 1, n_K);
-            const fw::Rows v_rows = fw::rows_in(v, call, 2, n, h, c0, tc, row_V, 1, n_V);
-            fw::tokens_in(beta, call, 3, n, h, c0, tc, 1, 1, 1, true);
-            const fw::Rows p_rows = fw::rows_in(p, call, 5, n, h, c0, tc, row_V, 1, n_V);
             const fw::Rows d_q_rows = fw::tokens_at(d_q, call, 8, n, h, c0, row_K, 1, n_K);
             const fw::Rows d_k_rows = fw::tokens_at(d_k, call, 9, n, h, c0, row_K, 1, n_K);
             const fw::Ahead<0> q_ahead0(call, 0, n, h, c0 + TC, 0, 1 * (n_K), q);
             const fw::Ahead<0> k_ahead1(call, 1, n, h, c0 + TC, 0, 1 * (n_K), k);
-            const fw::Ahead<0> v_ahead2(call, 2, n, h, c0 + TC, 0, 1 * (n_V), v);
-            const fw::Ahead<0> beta_ahead3(call, 3, n, h, c0 + TC, 0, 1 * (1), beta);
-            const fw::Ahead<0> p_ahead5(call, 5, n, h, c0 + TC, 0, 1 * (n_V), p);
             const fw::Ahead<1> d_q_ahead8(call, 8, n, h, c0, 0, 1 * (n_K), d_q);
             const fw::Ahead<1> d_k_ahead9(call, 9, n, h, c0, 0, 1 * (n_K), d_k);
-            for (size t = 0; t < tc; ++t) {
-                // n = sum_i square(k[i])
-                {
-                    fw::vec sum = fw::splat(real(0));
-                    for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(k_rows.data + t * k_rows.step + e)));
-                    n_[t] = fw::sum(sum);
-                }
-
-                // u_W[i] = beta * (v[i] - p[i])
-                for (size e = 0; e < n_V; e += fw::L) {
-                    fw::store(u_W + t * row_V + e, fw::tail(e, n_V, beta[t] * (fw::load(v_rows.data + t * v_rows.step + e) - fw::load(p_rows.data + t * p_rows.step + e))));
-
-                }
-
-                // n_1 = sum_i square(q[i])
-                {
-                    fw::vec sum = fw::splat(real(0));
-                    for (size e = 0; e < n_K; e += fw::L)
-                        sum += fw::tail(e, n_K, fw::square(fw::load(q_rows.data + t * q_rows.step + e)));
-                    n_1[t] = fw::sum(sum);
-                }
-
-            }
-            for (size t = 0; t < tc; t += fw::L) {
-                // a = rsqrt(n + 1e-06)
-                fw::store(a + t, fw::wide(fw::rsqrt(fw::load(n_ + t) + real(1e-06))));
-
-                // a_1 = rsqrt(n_1 + 1e-06)
-                fw::store(a_1 + t, fw::wide(fw::rsqrt(fw::load(n_1 + t) + real(1e-06))));
-
-            }
             for (size t = 0; t < tc; ++t) {
                 for (size e = 0; e < n_K; e += fw::L) {
                     // kf[i] = k[i] * a
@@ -1793,12 +1761,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                         q_ahead0.ask(tp + 1);
                         k_ahead1.ask(tp);
                         k_ahead1.ask(tp + 1);
-                        v_ahead2.ask(tp);
-                        v_ahead2.ask(tp + 1);
-                        beta_ahead3.ask(tp);
-                        beta_ahead3.ask(tp + 1);
-                        p_ahead5.ask(tp);
-                        p_ahead5.ask(tp + 1);
                         d_q_ahead8.ask(tp);
                         d_q_ahead8.ask(tp + 1);
                         d_k_ahead9.ask(tp);
@@ -1811,9 +1773,6 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
                     if (i0 == 0) {
                         q_ahead0.ask(t);
                         k_ahead1.ask(t);
-                        v_ahead2.ask(t);
-                        beta_ahead3.ask(t);
-                        p_ahead5.ask(t);
                         d_q_ahead8.ask(t);
                         d_k_ahead9.ask(t);
                     }

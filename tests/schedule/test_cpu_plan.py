@@ -114,8 +114,9 @@ def test_a_pair_reads_only_the_state_before_it(name):
                     assert all(carry.after not in reads(s) for s in both)
 
 
-# What the backward hands from its first sweep to the second, per token and head.
-HANDED_ON = {"sum": (1, 1), "gla": (1, 1), "deltanet": (3, 1)}
+# What the backward hands from its first sweep to the second, per token and head: vectors, scalars.
+# For the delta rule three adjoints, what was written and the two normalisations.
+HANDED_ON = {"sum": (1, 1), "gla": (1, 1), "deltanet": (4, 3)}
 
 
 @pytest.mark.parametrize("name", HANDED_ON)
@@ -123,3 +124,25 @@ def test_products_with_scalars_do_not_cross_sweeps(name):
     found = plan(name).backward_kernel
     ranks = [len(found.array(name).dims) for name in found.sweeps[1].fetches]
     assert (ranks.count(1), ranks.count(0)) == HANDED_ON[name]
+
+
+def test_what_is_handed_on_spares_loads():
+    """The second sweep takes what was written instead of the value, the prediction and the rate."""
+    first, second = plan("deltanet").backward_kernel.sweeps
+    assert {"v", "p", "beta"} <= {name for name, _ in first.loads}
+    assert [name for name, _ in second.loads] == ["q", "k"]
+
+
+@pytest.mark.parametrize("name", fwgen.list_rules())
+def test_sums_over_vectors_are_made_once(name):
+    """No sweep computes a forward scalar from vectors that an earlier one has computed."""
+    found = plan(name)
+    if found.replay:
+        return
+    made: set[str] = set()
+    for sweep in found.backward_kernel.sweeps:
+        statements = [s for phase in sweep.phases for s in statements_of(phase)]
+        step = {s.target for s in found.step.statements}
+        sums = {s.target for s in statements if s.over and not s.index and s.target in step}
+        assert not sums & made
+        made |= sums
