@@ -175,10 +175,10 @@ def _loaded(
     step: Step, this: _Pass, given: Collection[str], arrays: Mapping[str, Array]
 ) -> set[str]:
     """The vectors of inputs and of what the forward kept that a pass reads."""
-    named = {
-        n for s in (*_forward(step, this, given), *this.own, *this.finale) for n in reads(s)
-    } - {s.target for s in _forward(step, this, given)}
-    return {n for n in named if arrays[n].dims and arrays[n].role in ("input", "local")}
+    forward = _forward(step, this, given)
+    named = {n for s in (*forward, *this.own, *this.finale) for n in reads(s)}
+    loaded = named - {s.target for s in forward}
+    return {n for n in loaded if arrays[n].dims and arrays[n].role in ("input", "local")}
 
 
 def _forward(step: Step, this: _Pass, given: Collection[str]) -> tuple[Statement, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fwgen.emit.cpu.choices import Choices
 from fwgen.emit.cpu.fusion import values
 from fwgen.emit.cpu.names import Names
-from fwgen.emit.cpu.phases import PhaseWriter, partial
+from fwgen.emit.cpu.phases import PhaseWriter, added
 from fwgen.emit.cpu.sharing import shared_rows
 from fwgen.emit.cpu.statements import view
 from fwgen.emit.cpu.storage import Kind, Place, Storage
@@ -20,9 +20,9 @@ from fwgen.emit.cpu.views import (
     Transfer,
 )
 from fwgen.ir.carries import Carry
-from fwgen.ir.nodes import Array, Position, Statement
+from fwgen.ir.nodes import Array, Position
 from fwgen.ir.walk import reads, scalars
-from fwgen.schedule.plan import Kernel, Nest, Scan, Sweep, statements_of
+from fwgen.schedule.plan import Kernel, Scan, Sweep, statements_of
 
 
 class KernelWriter:
@@ -124,7 +124,7 @@ class KernelWriter:
         moved = {a for a, _ in sweep.loads} | {
             n for c in sweep.carries for n in (c.before, c.after)
         }
-        moved |= {*self.added(sweep), *self.crossing}
+        moved |= {*added(sweep, self.arrays), *self.crossing}
         for name in self.mentioned(sweep):
             place, array = storage.places[name], self.arrays[name]
             plain = array.role == "local" and bool(array.dims) and place.kind == "row"
@@ -271,30 +271,15 @@ class KernelWriter:
 
     def zeroed(self, sweep: Sweep, storage: Storage) -> tuple[tuple[str, str, int], ...]:
         """Row arrays that are only ever added to: (base, extent, first slot)."""
-        places = [storage.places[n] for n in self.added(sweep)]
+        places = [storage.places[n] for n in added(sweep, self.arrays)]
         return tuple((p.base, storage.extent(p), p.shift) for p in places if p.kind == "row")
 
     def passing(self, sweep: Sweep) -> set[str]:
         """Rows that are the same in a tensor: nothing is done to them but one load or store."""
         moved = [a for a, t in (*sweep.loads, *sweep.stores) if not t.startswith("mark ")]
         carried = {name for c in sweep.carries for name in (c.before, c.after)}
-        other = {*carried, *self.added(sweep), *self.crossing}
+        other = {*carried, *added(sweep, self.arrays), *self.crossing}
         return {a for a in moved if moved.count(a) == 1 and self.arrays[a].dims} - other
-
-    def added(self, sweep: Sweep) -> list[str]:
-        """Arrays that are only ever added to, and start from zeros."""
-        written: dict[str, bool] = {}
-        for phase in sweep.phases:
-            items = phase.items if isinstance(phase, Scan) else phase.statements
-            for item in items:
-                inner = [item] if isinstance(item, Statement) else list(item.statements)
-                lane = item.lane if isinstance(item, Nest) else None
-                for statement in sorted(inner, key=lambda s: lane not in s.over):
-                    row_sum = lane in statement.over
-                    adds = statement.accumulate or row_sum
-                    adds = adds and partial(statement, row_sum, self.arrays)
-                    written.setdefault(statement.target, adds)
-        return [n for n, adds in written.items() if adds and n not in sweep.fetches]
 
 
 def _in_scans(sweep: Sweep) -> list[str]:

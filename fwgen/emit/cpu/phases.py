@@ -14,7 +14,7 @@ from fwgen.emit.cpu.views import BatchView, ItemView, PairView, ScanView
 from fwgen.errors import InternalError
 from fwgen.ir.nodes import Array, Statement
 from fwgen.schedule.nests import leaves_part
-from fwgen.schedule.plan import Batch, Item, Nest, Pair, Scan
+from fwgen.schedule.plan import Batch, Item, Nest, Pair, Scan, Sweep
 
 
 class PhaseWriter:
@@ -141,3 +141,19 @@ def _ends(items: Sequence[Item]) -> tuple[Nest, Nest]:
 def partial(statement: Statement, row_sum: bool, arrays: Mapping[str, Array]) -> bool:
     """Whether a first contribution leaves part of the target unwritten."""
     return row_sum or leaves_part(statement, arrays[statement.target])
+
+
+def added(sweep: Sweep, arrays: Mapping[str, Array]) -> list[str]:
+    """Arrays that are only ever added to, and start from zeros."""
+    written: dict[str, bool] = {}
+    for phase in sweep.phases:
+        items = phase.items if isinstance(phase, Scan) else phase.statements
+        for item in items:
+            inner = [item] if isinstance(item, Statement) else list(item.statements)
+            lane = item.lane if isinstance(item, Nest) else None
+            for statement in sorted(inner, key=lambda s: lane not in s.over):
+                row_sum = lane in statement.over
+                adds = statement.accumulate or row_sum
+                adds = adds and partial(statement, row_sum, arrays)
+                written.setdefault(statement.target, adds)
+    return [n for n, adds in written.items() if adds and n not in sweep.fetches]
