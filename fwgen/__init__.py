@@ -1,6 +1,6 @@
 """fwgen compiles one-step fast weight rules into fused kernels, forward and backward.
 
-    op = fwgen.compile("delta")
+    op = fwgen.compile("rule.yaml")
     y, final = op(q, k, v, beta, output_final_state=True)
 
 `compile` takes the path of a rule file, the name of a shipped rule, a `Rule`, or a function

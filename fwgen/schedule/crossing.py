@@ -46,6 +46,51 @@ def shared(
     return tuple(kept), (*again, *second)
 
 
+def handed_on(
+    step: Step,
+    arrays: Mapping[str, Array],
+    saved: Collection[str],
+    wanted: Sequence[Collection[str]],
+) -> list[frozenset[str]]:
+    """What each sweep takes of the forward values that earlier ones compute anyway.
+
+    `wanted` are the arrays that each sweep reads or rebuilds. It takes scalars that are summed over
+    vectors, and vectors that spare it the loads of two others: a model's tensors have every token
+    in another place, what is handed on lies together.
+    """
+    found: list[frozenset[str]] = []
+    scalars, vectors = set[str](), dict[str, None]()
+    for names in wanted:
+        given = {*saved, *scalars}
+        for name in reversed(vectors):
+            loaded = _loaded(step, arrays, names, given)
+            if len(loaded - _loaded(step, arrays, names, {*given, name})) > 1:
+                given.add(name)
+        forward = computed(step, names, given)
+        found.append(frozenset(_named(names, forward) & given) - set(saved))
+        scalars |= {s.target for s in forward if _costly(s.target, arrays, step)}
+        vectors |= {s.target: None for s in forward if len(arrays[s.target].dims) == 1}
+    return found
+
+
+def computed(step: Step, wanted: Collection[str], given: Collection[str]) -> Statements:
+    """The forward statements that a sweep runs for what it wants, where `given` is at hand."""
+    return tuple(needed([s for s in step.statements if s.target not in given], wanted))
+
+
+def _loaded(
+    step: Step, arrays: Mapping[str, Array], wanted: Collection[str], given: Collection[str]
+) -> set[str]:
+    """The vectors that a sweep neither computes nor finds among its own: inputs, what was kept."""
+    forward = computed(step, wanted, given)
+    outside = _named(wanted, forward) - {s.target for s in forward}
+    return {n for n in outside if arrays[n].dims and arrays[n].role in ("input", "local")}
+
+
+def _named(wanted: Collection[str], forward: Statements) -> set[str]:
+    return {*wanted, *(n for s in forward for n in reads(s))}
+
+
 def _has(step: Step, wanted: Collection[str], saved: Collection[str]) -> set[str]:
     """Forward values that a sweep which rebuilds the states computes or loads for what it wants."""
     open_ = [s for s in step.statements if s.target not in saved]
@@ -78,10 +123,10 @@ def _products(
 
 def _is_cheap(name: str, arrays: Mapping[str, Array], step: Step) -> bool:
     """Whether an array is a scalar that is handed on, or that takes no vectors to compute again."""
-    return not arrays[name].dims and not costly(name, arrays, step)
+    return not arrays[name].dims and not _costly(name, arrays, step)
 
 
-def costly(name: str, arrays: Mapping[str, Array], step: Step) -> bool:
+def _costly(name: str, arrays: Mapping[str, Array], step: Step) -> bool:
     """Whether an array is a scalar of the forward that is computed from vectors."""
     if arrays[name].dims:
         return False

@@ -8,14 +8,14 @@ is found from the statements: it exists when none of them needs both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fwgen.ir.carries import Carry, Telescoped, is_mark
 from fwgen.ir.nodes import Array, Statement, Step
 from fwgen.ir.walk import reads
 from fwgen.schedule.adjoint import Adjoint, merged, param_gradients
-from fwgen.schedule.crossing import costly, shared
+from fwgen.schedule.crossing import computed, handed_on, shared
 from fwgen.schedule.forward import state_carries
 from fwgen.schedule.graph import dependents, needed
 from fwgen.schedule.pairs import pair_scans
@@ -135,7 +135,10 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
     )
     passes[:2] = [replace(passes[0], own=one), replace(passes[1], own=two)]
     used = [p for p in passes if p.own or p.finale]
-    used = _handing_on(step, arrays, parts.saved, used)
+    taken = handed_on(
+        step, {a.name: a for a in arrays}, parts.saved, [_wanted(step, p) for p in used]
+    )
+    used = [replace(p, taken=names) for p, names in zip(used, taken, strict=True)]
     sweeps: list[Sweep] = []
     for n, this in enumerate(used):
         sweep = _sweep(step, adjoint, parts.saved, arrays, used[:n], this, used[n + 1 :])
@@ -145,47 +148,10 @@ def two_pass_kernel(step: Step, adjoint: Adjoint, parts: Split, decays: Telescop
     return Kernel("backward", arrays, tuple(sweeps), param_gradients(step, adjoint))
 
 
-def _handing_on(
-    step: Step, arrays: Sequence[Array], saved: Sequence[str], passes: Sequence[_Pass]
-) -> list[_Pass]:
-    """The passes, each taking forward values that an earlier one has computed anyway.
-
-    These are scalars that are summed over vectors, and vectors that spare it the loads of two
-    others: a model's tensors have every token in another place, what is handed on lies together.
-    """
-    by_name = {a.name: a for a in arrays}
-    found: list[_Pass] = []
-    scalars, vectors = set[str](), dict[str, None]()
-    for this in passes:
-        given = {*saved, *scalars}
-        for name in reversed(vectors):
-            spared = _loaded(step, this, given, by_name) - _loaded(
-                step, this, {*given, name}, by_name
-            )
-            given |= {name} if len(spared) > 1 else set()
-        forward = _forward(step, this, given)
-        named = {n for s in (*forward, *this.own, *this.finale) for n in reads(s)}
-        found.append(replace(this, taken=frozenset(named & given - set(saved))))
-        scalars |= {s.target for s in forward if costly(s.target, by_name, step)}
-        vectors |= {s.target: None for s in forward if len(by_name[s.target].dims) == 1}
-    return found
-
-
-def _loaded(
-    step: Step, this: _Pass, given: Collection[str], arrays: Mapping[str, Array]
-) -> set[str]:
-    """The vectors of inputs and of what the forward kept that a pass reads."""
-    forward = _forward(step, this, given)
-    named = {n for s in (*forward, *this.own, *this.finale) for n in reads(s)}
-    loaded = named - {s.target for s in forward}
-    return {n for n in loaded if arrays[n].dims and arrays[n].role in ("input", "local")}
-
-
-def _forward(step: Step, this: _Pass, given: Collection[str]) -> tuple[Statement, ...]:
-    """The forward statements that a pass runs itself, where `given` is at hand."""
+def _wanted(step: Step, this: _Pass) -> set[str]:
+    """What a pass reads, and the states that it rebuilds."""
     uses = {name for s in (*this.own, *this.finale) for name in reads(s)}
-    rebuilt = {c.after for c in this.carries} & {s.new for s in step.states}
-    return tuple(needed([s for s in step.statements if s.target not in given], uses | rebuilt))
+    return uses | ({c.after for c in this.carries} & {s.new for s in step.states})
 
 
 def _before_carry(decays: Telescoped) -> tuple[list[Statement], list[Statement]]:
@@ -236,9 +202,9 @@ def _sweep(
     after = {s.target for p in later for s in p.own}
     asked = {name for p in later for name in _mentioned(p) - _made_again(p, [this])}
     uses = {name for s in (*this.own, *this.finale) for name in reads(s)}
-    wanted = uses | {s.target for s in this.own}
-    fetches = tuple(n for n in by_name if (n in made and n in wanted) or n in this.taken)
-    forward = _forward(step, this, {*kept, *made, *this.taken})
+    own_made = made & (uses | {s.target for s in this.own})
+    fetches = tuple(n for n in by_name if n in own_made | this.taken)
+    forward = computed(step, _wanted(step, this), {*kept, *made, *this.taken})
     own = merged(this.own, {a.name: a.dims for a in adjoint.arrays if a.name not in heads}, fetches)
     statements = (*forward, *own)
     targets = {s.target for s in own} - own_names - heads

@@ -657,7 +657,7 @@ bool forward_head(const fw::Call &call, fw::Space &space, const size n, const si
     real *const s_r_p_1 = space.data + s_r_p_1_at;
     real *const p = space.data + p_at;
     real *const r_p_1 = space.data + r_p_1_at;
-    real *const u_W = call.tensor(7).data ? space.data + u_W_at : p;  // where p is no result, nothing reads it by then
+    real *const u_W = call.tensor(7).data ? space.data + u_W_at : p;  // p is no result then, and read no more
     real *const y = space.data + y_at;
 
     {
@@ -1274,7 +1274,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_beta = space.data + d_beta_at;
     real *const d_v = space.data + d_v_at;
     real *const W_1 = space.data + W_1_at;
-    real *const d_phi_q = phi_q;  // nothing reads phi_q by then
+    real *const d_phi_q = phi_q;  // phi_q is read no more by then
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const s_d_kf = space.data + s_d_kf_at;
     real *const d_a_1 = space.data + d_a_1_at;

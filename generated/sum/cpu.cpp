@@ -935,7 +935,7 @@ bool backward_head(const fw::Call &call, fw::Space &space, const size n, const s
     real *const d_phi_k = space.data + d_phi_k_at;
     real *const d_k = space.data + d_k_at;
     real *const W_1 = space.data + W_1_at;
-    real *const d_phi_q = d_phi_k;  // nothing reads d_phi_k by then
+    real *const d_phi_q = d_phi_k;  // d_phi_k is read no more by then
     real *const s_d_phi_q = space.data + s_d_phi_q_at;
     real *const d_q = space.data + d_q_at;
 

@@ -121,10 +121,8 @@ class KernelWriter:
 
     def local_rows(self, sweep: Sweep, storage: Storage) -> None:
         """Note the rows that are made and used within chunks; none is one that moves otherwise."""
-        moved = {a for a, _ in sweep.loads} | {
-            n for c in sweep.carries for n in (c.before, c.after)
-        }
-        moved |= {*added(sweep, self.arrays), *self.crossing}
+        carried = {n for c in sweep.carries for n in (c.before, c.after)}
+        moved = {*(a for a, _ in sweep.loads), *carried, *added(sweep, self.arrays), *self.crossing}
         for name in self.mentioned(sweep):
             place, array = storage.places[name], self.arrays[name]
             plain = array.role == "local" and bool(array.dims) and place.kind == "row"
